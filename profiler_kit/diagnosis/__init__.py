@@ -27,7 +27,7 @@ def diagnose(report: Report, models: Mapping[str, StepModel] = MappingProxyType(
     Findings that explain about the same, or nothing, are ordered by severity, then topic (`TOPICS`), then `weight`. With the
     model of the baseline in `models`, findings are ordered by what a step would save.
     """
-    pairs = [(rule, with_doubt(report, finding)) for rule in all_rules() for finding in rule.check(report)]
+    pairs = [(rule, with_doubt(report, finding)) for rule in all_rules() for finding in rule.findings(report)]
     run = report.baseline()
     model = models.get(run.config.name) if run is not None else None
     return _ranked(report, pairs, [model] if model is not None else [])
@@ -43,12 +43,10 @@ def diagnose_traces(report: TraceReport, models: Sequence[StepModel] = ()) -> tu
     if any(trace.hardware_counters for trace in report.traces):
         return ()  # replays take most of the time
     readable = readable_traces(report)
-    rules = [(rule, rule.check_trace) for rule in all_rules()]
     pairs = [
         (rule, finding)
-        for rule, check in rules
-        if check is not None
-        for finding in check(report if rule.topic == "runs" else readable)
+        for rule in all_rules()
+        for finding in rule.findings(report if rule.topic == "runs" else readable)
     ]
     return _ranked(readable, pairs, models)
 

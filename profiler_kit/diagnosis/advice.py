@@ -122,6 +122,12 @@ def find_trials(report: Report, run: ConfigRun, words: Sequence[str]) -> AdviceT
     return AdviceTrials(tries=tuple(dict.fromkeys(names)), trial=best, others=others)
 
 
+def trials_of(report: Report | TraceReport, *words: str) -> AdviceTrials:
+    """Return the configurations that add one of `words` to the baseline, with trials; none for traces."""
+    run = report.baseline() if isinstance(report, Report) else None
+    return find_trials(report, run, words) if isinstance(report, Report) and run is not None else NO_TRIALS
+
+
 def with_option(config: RunConfig, word: str) -> RunConfig:
     """Return `config` with the flag or setting `word` added, and its new name: ``benchmark+channels_last``.
 

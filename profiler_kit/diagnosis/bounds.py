@@ -157,7 +157,7 @@ def _operator_bound(report: Report | TraceReport) -> Bound:
     works = list(step_works(report))
     if not works:
         return "operators"
-    overhead = [match.share if (match := small_operators(work)) is not None else 0.0 for work in works]
+    overhead = [match.share if (match := small_operators(report, work)) is not None else 0.0 for work in works]
     if sum(overhead) >= MIN_KIND_SHARE * len(works):
         return "overhead"
     products_ns = sum(work.kernel_ns(is_product) for work in works)

@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.trace_facts import WorstTrace, idle_ns, on_device, step_count, worst_trace
-from profiler_kit.records.report import TraceReport
+from profiler_kit.diagnosis.recorded import traces_of
+from profiler_kit.diagnosis.step_work import StepWork, WorstStep, idle_steps, worst_step
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import CollectiveTime, TraceSummary
 
 # The last bucket of gradients cannot overlap; a tenth of the span is more than that.
@@ -38,21 +39,29 @@ class Exposed:
     is_pipeline: bool
 
 
-def worst_exposed(report: TraceReport) -> WorstTrace[Exposed] | None:
+def rank_traces(report: Report | TraceReport) -> TraceReport:
+    """Return the traces of all ranks, where a report has them."""
+    return report.ranks if isinstance(report, Report) and report.ranks is not None else traces_of(report)
+
+
+def worst_exposed(report: Report | TraceReport) -> WorstStep[Exposed] | None:
     """Return the trace with the largest exposed share; None if all are below the limit."""
-    return worst_trace(report, lambda trace: exposed_communication(report, trace), lambda exposed: exposed.share)
+    traces = rank_traces(report)
+    return worst_step(
+        idle_steps(traces), lambda step: _exposed_communication(traces, step), lambda exposed: exposed.share
+    )
 
 
-def exposed_communication(report: TraceReport, trace: TraceSummary) -> Exposed | None:
-    """Return the exposed communication of `trace`; None below the limit.
+def _exposed_communication(report: TraceReport, step: StepWork) -> Exposed | None:
+    """Return the exposed communication of `step`; None below the limit.
 
     Without a device, it is the time in which the host waits for other ranks and no operator runs.
     """
-    communication = trace.communication
-    if on_device(trace) and communication is not None:
+    trace, communication = step.trace, step.trace.communication
+    if step.on_device and communication is not None:
         exposed_ns, union_ns, kinds = communication.exposed_ns, communication.union_ns, communication.by_kind
-    elif trace.clock == "host" and trace.span_ns > 0:
-        exposed_ns = union_ns = idle_ns(trace, "communication")
+    elif not step.on_device:
+        exposed_ns = union_ns = step.idle_ns("communication")
         kinds = ()
     else:
         return None
@@ -64,7 +73,7 @@ def exposed_communication(report: TraceReport, trace: TraceSummary) -> Exposed |
         kind
         for kind in kinds
         if kind.bytes is not None
-        and kind.events >= MIN_SMALL_MESSAGES * step_count(trace)
+        and kind.events >= MIN_SMALL_MESSAGES * step.steps
         and kind.bytes < SMALL_MESSAGE_BYTES * kind.events
         and 2 * kind.sum_ns >= sum(other.sum_ns for other in kinds)
     )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from profiler_kit.diagnosis.trace_facts import WorstTrace, idle_ns, worst_trace
-from profiler_kit.records.report import TraceReport
-from profiler_kit.records.traces import TraceSummary
+from profiler_kit.diagnosis.step_work import StepWork
 
 # A twentieth of the time is worth a warm-up before the recording.
 MIN_COMPILE_SHARE: Final = 0.05
@@ -18,30 +16,25 @@ _REGION: Final = re.compile(r"Torch-Compiled Region: (\d+)/(\d+)\Z")
 
 
 class Compilation(NamedTuple):
-    """Compilation of one trace: its time and share, the compiled frames, and how many of them are recompilations."""
+    """Compilation of one trace: its time and share, the recompilations of its frames, and the claims of a finding about it."""
 
     ns: int
     share: float
-    frames: int
     recompilations: int
+    claims: tuple[str, ...]
 
 
-def worst_compilation(report: TraceReport) -> WorstTrace[Compilation] | None:
-    """Return the trace with the largest share of compilation; None if all are below the limit and show no recompilations."""
-    return worst_trace(report, _compilation, lambda compilation: compilation.share)
-
-
-def _compilation(trace: TraceSummary) -> Compilation | None:
-    if trace.span_ns <= 0:
+def compilation_of(step: StepWork) -> Compilation | None:
+    """Return the compilation of a trace; None if it is below the limit and shows no recompilations."""
+    if step.span_ns <= 0:
         return None
     # On a device, only the part of the compilation counts in which it is idle.
-    ns = idle_ns(trace, "compilation") if trace.clock == "device" else trace.compile_ns
-    share = min(1.0, ns / trace.span_ns)
+    ns = step.idle_ns("compilation") if step.on_device else step.trace.compile_ns
     numbers: dict[str, int] = {}
-    for operator in trace.operators:
+    for operator in step.trace.operators:
         if match := _REGION.search(operator.name):
             numbers[match.group(1)] = max(numbers.get(match.group(1), 0), int(match.group(2)))
-    recompilations = sum(numbers.values())
-    if share < MIN_COMPILE_SHARE and max(numbers.values(), default=0) < MIN_RECOMPILATIONS:
+    if step.share(ns) < MIN_COMPILE_SHARE and max(numbers.values(), default=0) < MIN_RECOMPILATIONS:
         return None
-    return Compilation(ns, share, trace.compiled_frames, recompilations)
+    claims = ("idle:compilation",) if step.on_device else ("idle:compilation", "busy")
+    return Compilation(ns, step.share(ns), sum(numbers.values()), claims)

@@ -53,7 +53,7 @@ def _by_modules(work: StepWork, static: StaticCount) -> Iterator[TimedConvolutio
 
 
 def _by_shapes(work: StepWork) -> Iterator[TimedConvolution]:
-    for operator in work.shapes:
+    for operator in work.trace.shapes:
         if operator.name not in _OPERATORS or len(operator.shapes) < 2:
             continue
         data, weight = operator.shapes[:2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import TraceSummary
 
@@ -57,6 +58,11 @@ class Facts:
         """Return where work can go that a step does not need."""
         places = ["before the loop", "in DataLoader workers" if self.has_loader else "in another process"]
         return ", ".join([*places, "or every few hundred steps only" if self.has_steps else "or after it"])
+
+
+def counts_of(report: Report | TraceReport) -> StaticCount | None:
+    """Return the counts of a report; None for traces."""
+    return report.static if isinstance(report, Report) else None
 
 
 def facts_of(source: Report | TraceReport | TraceSummary) -> Facts:

@@ -45,6 +45,11 @@ def layer_name(path: str) -> str:
     return _PSEUDO_LAYERS.get(path) or (f"layer {path}" if path.replace(".", "").isdecimal() else path)
 
 
+def layers_sentence(paths: Sequence[str]) -> str:
+    """Return a sentence that names the layers that kernels belong to; empty without any."""
+    return f"They belong to {join_list([layer_name(path) for path in paths])}." if paths else ""
+
+
 def layer_name_capitalized(path: str) -> str:
     """Return `layer` for the start of a sentence: words get a capital letter, a path stays unchanged."""
     name = layer_name(path)

@@ -23,20 +23,27 @@ class Rule:
     """A rule of `diagnosis/rules/`, one per file.
 
     `name`: the file's name, part of every finding. `doc`: Markdown with the conditions, the thresholds and the limits of the
-    rule. `check`: yields findings for a report. It accepts any report, also without counts, without runs or with failures
-    only; it yields nothing if a number is missing, and never raises. `topic`: orders findings of one severity, before their
-    weight. `check_trace`: yields findings for the traces of `inspect`. A rule about traces only has `check=no_findings`.
+    rule. `check`: yields findings for what the rule `reads`: reports of targets, traces of `inspect`, or both. It accepts any
+    report, also without counts, without runs or with failures only; it yields nothing if a number is missing, and never raises.
+    `topic`: orders findings of one severity, before their weight.
     `keeps`: the part of the claimed time that the advice leaves, as `Finding.keeps`.
     `states_share`: the titles of its findings state the weight, as a share of the step or of the peak.
     """
 
     name: str
     doc: str
-    check: Callable[[Report], Iterable[Finding]]
+    check: Callable[[Report], Iterable[Finding]] | Callable[[TraceReport], Iterable[Finding]]
     topic: Topic = "note"
-    check_trace: Callable[[TraceReport], Iterable[Finding]] | None = None
+    reads: Literal["reports", "traces", "both"] = "reports"
     states_share: bool = True
     keeps: float = 0.0
+
+    def findings(self, report: Report | TraceReport) -> Iterable[Finding]:
+        """Return the findings on `report`; none for a kind of report that the rule does not read."""
+        if self.reads == ("traces" if isinstance(report, Report) else "reports"):
+            return ()
+        check: Callable[..., Iterable[Finding]] = self.check
+        return check(report)
 
     def finding(
         self,
@@ -81,20 +88,6 @@ class Rule:
             claims=tuple(dict.fromkeys(claims)),
             keeps=self.keeps,
         )
-
-
-def no_findings(report: Report) -> Iterable[Finding]:
-    """Yield no findings: the check of a rule that reads traces only."""
-    return ()
-
-
-def in_ranks(check_trace: Callable[[TraceReport], Iterable[Finding]]) -> Callable[[Report], Iterable[Finding]]:
-    """Return `check_trace` as the check of a report: on the traces of all ranks, where the report has them."""
-
-    def check(report: Report) -> Iterable[Finding]:
-        return check_trace(report.ranks) if report.ranks is not None else ()
-
-    return check
 
 
 def evidence_of(where: str, *measures: tuple[str, int | float | str | bool | None, Unit]) -> Iterator[Evidence]:

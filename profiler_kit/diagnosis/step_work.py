@@ -1,27 +1,35 @@
-"""The work of one step or trace: kernels (on a CPU: operators), phases and modules, with their shares of the step.
+"""One step or trace as rules read it: its work, its idle time, and shares of both.
 
-Rules about device and operator time read this record, so that one rule covers the baseline run of a report and each trace.
+Rules read this record, so that one rule covers the baseline run of a report and each trace.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, TypeVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Generic, TypeVar
 
-from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials, find_trials
 from profiler_kit.diagnosis.facts import Facts, facts_of
-from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
 from profiler_kit.diagnosis.once import once_per_report
-from profiler_kit.diagnosis.recorded import traces_of
-from profiler_kit.diagnosis.trace_facts import MIN_BUSY_NS, extent_text
-from profiler_kit.diagnosis.worst import Others, find_worst
+from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
+from profiler_kit.diagnosis.recorded import measured_trace, traces_of
+from profiler_kit.diagnosis.timing import weighted_median
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.records.traces import IdleTime, ShapedOperator, TraceSummary
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import IdleCause, IdleTime, KernelStat, TraceSummary
 
 Match = TypeVar("Match")
+
+# Less device work than this is not a step: a launch takes 5 to 10 us, and the shares of a few kernels mean nothing.
+MIN_BUSY_NS: Final = 100_000
+# Neither is a shorter time.
+MIN_SPAN_NS: Final = 100_000
+# A device that is busy for less than half of the span does not limit it: infinitely fast kernels would save less than half.
+MIN_BUSY_SHARE: Final = 0.5
+MAX_LISTED_TRACES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,49 +44,80 @@ class Work:
     family: str
     calls: int
     ns: int
+    op: str | None = None
     math: str | None = None
     float64_ns: int = 0
     dtypes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StepWork:
-    """The work of the baseline run, per step, or of one trace.
+    """The baseline run of a report, or one trace, as rules read it. Times are those of the whole trace.
 
-    - `source`: the trace's name, or the run's name in quotes; empty for a single trace.
-    - `clock`: ``device``, or ``operator`` where the times are those of operators on the host.
-    - `steps`: the number of steps in the times; 1 for a run, and for a trace without step marks.
-    - `span_ns`: busy plus idle time. `busy_ns`: the time in which the device (an operator) runs.
-    - `kernels`: kernels; with the clock ``operator``, operators. `operators`: operators; empty for a run on a device.
-    - `phase_ns`, `module_ns`: work by phase and by module. `phase_calls`: the number of kernels of each phase.
-    - `idle`: idle time. `shapes`: operators by input shapes. `per_step`: the words after a time: ``in 3 steps``.
+    - `trace`: its summary, of the step without the profiler where that is known.
+    - `name`: the trace's name, or the run's name in quotes; empty for a single trace.
     - `facts`: the facts that the run or the trace shows about the program.
+    - `is_measured`: the tool itself ran the steps. Its own waits at the end of a step are not those of the program.
     """
 
-    source: str
-    clock: Literal["device", "operator"]
-    steps: int
-    span_ns: int
-    busy_ns: int
-    kernels: tuple[Work, ...]
-    operators: tuple[Work, ...]
-    phase_ns: Mapping[str, int]
-    phase_calls: Mapping[str, int]
-    module_ns: Mapping[str, int]
-    idle: tuple[IdleTime, ...]
-    shapes: tuple[ShapedOperator, ...] = ()
-    per_step: str = "per step"
-    facts: Facts = field(default_factory=Facts)
+    trace: TraceSummary
+    name: str
+    facts: Facts
+    is_measured: bool = False
+
+    @property
+    def on_device(self) -> bool:
+        """Whether the times are those of a device. Otherwise they are those of operators on the host."""
+        return self.trace.clock == "device"
+
+    @property
+    def span_ns(self) -> int:
+        """Busy plus idle time."""
+        return self.trace.span_ns
+
+    @property
+    def busy_ns(self) -> int:
+        """The time in which the device (an operator) runs."""
+        return self.trace.busy_ns
+
+    @property
+    def idle(self) -> tuple[IdleTime, ...]:
+        """Idle time by cause."""
+        return self.trace.idle
+
+    @property
+    def marked_steps(self) -> int:
+        """The number of marked steps with work; 0 in a trace without marks."""
+        return max(int(self.is_measured), len(self.trace.working_steps))
+
+    @property
+    def steps(self) -> int:
+        """The number of steps in the times; 1 for a trace without marks."""
+        return max(1, self.marked_steps)
+
+    @property
+    def per_step(self) -> str:
+        """The words after a time: ``in 3 steps``."""
+        if self.is_measured and not self.trace.steps:
+            return "per step"
+        if not self.trace.steps or self.trace.outside_ns:
+            return "in the whole trace"
+        return f"in {plural(self.steps, 'step')}"
+
+    @property
+    def prefix(self) -> str:
+        """Prefix of a sentence that names the run or trace; empty for a single trace."""
+        return f"In {self.name}: " if self.name else ""
 
     @property
     def clock_name(self) -> str:
         """``device time``, or ``operator time`` where there is no device."""
-        return clock_name("kernel" if self.clock == "device" else "operator")
+        return clock_name("kernel" if self.on_device else "operator")
 
     @property
     def device_type(self) -> str:
         """The type of the step's device, as torch.autocast reads it."""
-        return "cuda" if self.clock == "device" else "cpu"
+        return "cuda" if self.on_device else "cpu"
 
     @property
     def autocast(self) -> str:
@@ -86,18 +125,80 @@ class StepWork:
         return f"torch.autocast(device_type='{self.device_type}', dtype=torch.bfloat16)"
 
     @property
-    def host_data_ns(self) -> int:
-        """The time of operators that make batches on the host; operators have no phase, so it may be part of any of them."""
-        return self.phase_ns.get("data", 0) if self.clock == "operator" else 0
+    def is_rocm(self) -> bool:
+        """Whether the device is an AMD one, on which MIOpen computes convolutions."""
+        return any(name.startswith("AMD") for name in self.trace.devices) or any(
+            "MIOpen" in kernel.family for kernel in self.trace.kernels
+        )
 
     @property
-    def sentence_prefix(self) -> str:
-        """Prefix of a sentence that names the run or trace; empty for a single trace."""
-        return f"In {self.source}: " if self.source else ""
+    def busy_share(self) -> float:
+        """The share of the step that is not idle."""
+        return 1.0 - self.share(sum(part.ns for part in self.idle))
+
+    @property
+    def is_mostly_busy(self) -> bool:
+        """Whether a device is busy for at least half of the span, so that kernels decide its length."""
+        return self.on_device and self.busy_ns >= MIN_BUSY_SHARE * self.span_ns
+
+    @cached_property
+    def operators(self) -> tuple[Work, ...]:
+        """The operators; empty for an older run on a device."""
+        return tuple(
+            Work(name=o.name, family=o.family, calls=o.calls, ns=o.kernel_ns, float64_ns=o.float64_ns, dtypes=o.dtypes)
+            for o in self.trace.operators
+        )
+
+    @cached_property
+    def kernels(self) -> tuple[Work, ...]:
+        """The kernels, in an older run those of its modules; on a CPU the operators."""
+        if not self.on_device:
+            return self.operators
+        if not self.trace.kernels:
+            return tuple(work_of(kernel) for module in self.trace.modules for kernel in module.kernels)
+        return tuple(
+            Work(name=k.name, family=k.family, calls=k.calls, ns=k.kernel_ns, op=k.op, math=k.math)
+            for k in self.trace.kernels
+        )
+
+    @cached_property
+    def phase_ns(self) -> Mapping[str, int]:
+        """The work of each phase."""
+        return {timing.phase: timing.kernel_ns for timing in self.trace.phases}
+
+    @cached_property
+    def phase_calls(self) -> Mapping[str, int]:
+        """The number of kernels of each phase."""
+        return {timing.phase: timing.events for timing in self.trace.phases}
+
+    @cached_property
+    def module_ns(self) -> Counter[str]:
+        """The work of each module, excluding children."""
+        times: Counter[str] = Counter()
+        for module in self.trace.modules:
+            times[module.path] += module.kernel_ns
+        return times
+
+    @property
+    def median_kernel_ns(self) -> float | None:
+        """The median duration of kernels; copies and fills are not counted. None without kernels."""
+        if self.trace.median_kernel_ns is not None:
+            return self.trace.median_kernel_ns
+        kernels = [k for k in self.trace.kernels if k.calls > 0 and k.family != "memcpy/memset"]
+        return weighted_median((k.sum_ns / k.calls, k.calls) for k in kernels)
+
+    @property
+    def host_data_ns(self) -> int:
+        """The time of operators that make batches on the host; operators have no phase, so it may be part of any of them."""
+        return 0 if self.on_device else self.phase_ns.get("data", 0)
 
     def share(self, ns: float) -> float:
         """Return `ns` as a share of the step."""
         return min(1.0, ns / self.span_ns)
+
+    def idle_ns(self, *causes: IdleCause) -> int:
+        """Return the idle time of `causes`."""
+        return sum(part.ns for part in self.idle if part.cause in causes)
 
     def kernel_ns(self, matches: Callable[[Work], bool]) -> int:
         """Return the time of the kernels that `matches` accepts."""
@@ -107,6 +208,24 @@ class StepWork:
         """Return the kernels (or `operators`) with time that `matches` accepts, longest first."""
         work = self.operators if operators else self.kernels
         return tuple(sorted((item for item in work if item.ns > 0 and matches(item)), key=lambda item: -item.ns))
+
+    def layers(self, matches: Callable[[Work], bool]) -> dict[str, int]:
+        """Return the time of the kernels that `matches` accepts in each module, longest first.
+
+        In a trace of `inspect`, work without a path is outside all modules. In a run it is that of the model's own code.
+        """
+        times: Counter[str] = Counter()
+        for module in self.trace.modules:
+            if module.path or self.is_measured:
+                times[module.path] += sum(item.ns for item in map(work_of, module.kernels) if matches(item))
+        return {path: ns for path, ns in times.most_common() if ns}
+
+
+def work_of(kernel: KernelStat) -> Work:
+    """Return a kernel of a module as work."""
+    return Work(
+        name=kernel.name, family=kernel.family, calls=kernel.calls, ns=kernel.kernel_ns, op=kernel.op, math=kernel.math
+    )
 
 
 def total_ns(work: Iterable[Work]) -> int:
@@ -119,12 +238,6 @@ def total_calls(work: Iterable[Work]) -> int:
     return sum(item.calls for item in work)
 
 
-def launch_idle_ns(work: StepWork, items: Iterable[Work]) -> float:
-    """Return the idle time before the launches of kernels `items`: their part of all launches, of the idle time of launches."""
-    idle_ns = sum(part.ns for part in work.idle if part.cause in LAUNCH_CAUSES)
-    return idle_ns * total_calls(items) / max(1, total_calls(work.kernels)) if work.clock == "device" else 0.0
-
-
 def work_claims(work: StepWork, items: Iterable[Work]) -> tuple[str, ...]:
     """Return claims for `items`: for kernels by name, and for operators on a device by the kernels of their families.
 
@@ -133,55 +246,11 @@ def work_claims(work: StepWork, items: Iterable[Work]) -> tuple[str, ...]:
     items = tuple(items)
     names = {item.name for item in items}
     families = {item.family.partition(":")[0] for item in items if item not in work.kernels}
-    return tuple(
-        f"busy:kernel:{kernel.name}"
+    return names_claims(
+        kernel.name
         for kernel in work.kernels
         if kernel.ns > 0 and (kernel.name in names or kernel.family.partition(":")[0] in families)
     )
-
-
-def step_works(report: Report | TraceReport) -> Iterator[StepWork]:
-    """Yield the work of the baseline of `report`, or of each trace; nothing for those with less than `MIN_BUSY_NS`."""
-    works = _works(report)
-    for work in works:
-        if work.busy_ns >= MIN_BUSY_NS and work.span_ns >= work.busy_ns:
-            yield work
-
-
-@once_per_report  # a trace can have 100,000 names
-def _works(report: Report | TraceReport) -> tuple[StepWork, ...]:
-    traces, facts = traces_of(report), facts_of(report) if isinstance(report, Report) else None
-    several = isinstance(report, Report) or len(traces.traces) > 1
-    works = (trace_work(trace, traces.name(trace) if several else "") for trace in traces.traces)
-    return tuple(work if facts is None else replace(work, facts=facts) for work in works)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorstStep(Others, Generic[Match]):
-    """The step on which a rule explains most."""
-
-    work: StepWork
-    match: Match
-
-
-def worst_step(
-    report: Report | TraceReport, find_match: Callable[[StepWork], Match | None], weight: Callable[[Match], float]
-) -> WorstStep[Match] | None:
-    """Return the step whose result of `find_match` has the largest `weight`; None if it is None for every step."""
-    if (worst := find_worst(step_works(report), find_match, weight, lambda work: work.source)) is None:
-        return None
-    work, match, others = worst
-    return WorstStep(work=work, match=match, other_names=others)
-
-
-def busy_share(report: Report) -> float:
-    """Return the share of the baseline's step in which the device (on a CPU: an operator) is busy; 1 if unknown.
-
-    A share of the device time times this is a share of the step.
-    """
-    run = report.baseline()
-    share = run.busy_share if run is not None else None
-    return 1.0 if share is None else share
 
 
 def names_claims(names: Iterable[str]) -> tuple[str, ...]:
@@ -194,38 +263,63 @@ def module_claims(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"busy:module:{path}" for path in paths)
 
 
-def trials_of(report: Report | TraceReport, *words: str) -> AdviceTrials:
-    """Return the configurations that add one of `words` to the baseline, with trials; none for traces."""
-    run = report.baseline() if isinstance(report, Report) else None
-    return find_trials(report, run, words) if isinstance(report, Report) and run is not None else NO_TRIALS
+@once_per_report  # a trace can have 100,000 names
+def all_steps(report: Report | TraceReport) -> tuple[StepWork, ...]:
+    """Return the baseline of `report`, or each trace."""
+    traces, facts = traces_of(report), facts_of(report) if isinstance(report, Report) else None
+    is_single = facts is None and len(traces.traces) == 1
+    return tuple(
+        StepWork(
+            trace=trace,
+            name="" if is_single else traces.name(trace),
+            facts=facts or facts_of(trace),
+            is_measured=facts is not None,
+        )
+        for trace in traces.traces
+    )
 
 
-def trace_work(trace: TraceSummary, source: str) -> StepWork:
-    """Return the work of `trace`."""
-    operators = tuple(
-        Work(name=o.name, family=o.family, calls=o.calls, ns=o.kernel_ns, float64_ns=o.float64_ns, dtypes=o.dtypes)
-        for o in trace.operators
-    )
-    on_device = trace.clock == "device"
-    modules: Counter[str] = Counter()
-    for module in trace.modules:
-        modules[module.path] += module.kernel_ns
-    kernels = tuple(
-        Work(name=k.name, family=k.family, calls=k.calls, ns=k.kernel_ns, math=k.math) for k in trace.kernels
-    )
-    return StepWork(
-        source=source,
-        clock="device" if on_device else "operator",
-        steps=max(1, len(trace.working_steps)),
-        span_ns=trace.span_ns,
-        busy_ns=trace.busy_ns,
-        kernels=kernels if on_device else operators,
-        operators=operators,
-        phase_ns={timing.phase: timing.kernel_ns for timing in trace.phases},
-        phase_calls={timing.phase: timing.events for timing in trace.phases},
-        module_ns=modules,
-        idle=trace.idle,
-        shapes=trace.shapes,
-        per_step=extent_text(trace),
-        facts=facts_of(trace),
-    )
+def run_step(run: ConfigRun) -> StepWork | None:
+    """Return the traced steps of `run` with the idle time of its timed steps; None without a trace."""
+    trace = measured_trace(run)
+    return StepWork(trace=trace, name=quoted_name(run), facts=Facts(), is_measured=True) if trace is not None else None
+
+
+def step_works(report: Report | TraceReport) -> Iterator[StepWork]:
+    """Yield the baseline of `report`, or each trace; nothing for those with less than `MIN_BUSY_NS`."""
+    for work in all_steps(report):
+        if work.busy_ns >= MIN_BUSY_NS and work.span_ns >= work.busy_ns:
+            yield work
+
+
+def idle_steps(report: Report | TraceReport) -> Iterator[StepWork]:
+    """Yield the baseline of `report`, or each trace; nothing for those that are shorter than `MIN_SPAN_NS` or have no work."""
+    for step in all_steps(report):
+        if step.span_ns >= MIN_SPAN_NS and step.busy_ns > 0:
+            yield step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstStep(Generic[Match]):
+    """The step on which a rule explains most. `other_names`: the names of the other steps on which the rule fires."""
+
+    step: StepWork
+    match: Match
+    other_names: tuple[str, ...]
+
+    def others_sentence(self) -> str:
+        """Return a sentence that names the other traces on which the rule fires; empty without any."""
+        if len(self.other_names) > MAX_LISTED_TRACES:
+            return f"The same holds for {plural(len(self.other_names), 'other trace')}."
+        return f"The same holds for {join_list(self.other_names)}." if self.other_names else ""
+
+
+def worst_step(
+    steps: Iterable[StepWork], find_match: Callable[[StepWork], Match | None], weight: Callable[[Match], float]
+) -> WorstStep[Match] | None:
+    """Return the step whose result of `find_match` has the largest `weight`; None if it is None for every step."""
+    matches = [(step, match) for step in steps if (match := find_match(step)) is not None]
+    if not matches:
+        return None
+    worst, match = max(matches, key=lambda pair: weight(pair[1]))
+    return WorstStep(step=worst, match=match, other_names=tuple(step.name for step, _ in matches if step is not worst))

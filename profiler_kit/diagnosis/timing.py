@@ -9,6 +9,7 @@ from typing import Literal
 from profiler_kit.records.counts import ModuleNode, Phase, StaticCount
 from profiler_kit.records.families import Algorithm, is_convolution, main_algorithm
 from profiler_kit.records.mean_step import LayerTiming
+from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import KernelStat
 
@@ -29,12 +30,12 @@ def ratio(part: float | None, total: float | None) -> float | None:
     return part / total if part is not None and total is not None and total > 0 else None
 
 
-def phase_shares(run: ConfigRun, clock: Literal["stopwatch", "event", "kernel"]) -> dict[Phase, float]:
+def phase_shares(run: ConfigRun, clock: Literal["stopwatch", "event", "kernel"]) -> dict[str, float]:
     """Return each phase's share of the time by `clock`; empty if the clock has no times.
 
     **Counts**: recomputation belongs to backward, because it runs there.
     """
-    times: Counter[Phase] = Counter()
+    times: Counter[str] = Counter()
     for timing in run.phases:
         value = {"stopwatch": timing.stopwatch_ns, "event": timing.event_ns, "kernel": timing.kernel_ns}[clock]
         if value is not None:
@@ -43,17 +44,19 @@ def phase_shares(run: ConfigRun, clock: Literal["stopwatch", "event", "kernel"])
     return {phase: value / total for phase, value in times.items()} if total > 0 else {}
 
 
+def busy_share(report: Report) -> float:
+    """Return the share of the baseline's step in which the device (on a CPU: an operator) is busy; 1 if unknown.
+
+    A share of the device time times this is a share of the step.
+    """
+    run = report.baseline()
+    share = run.busy_share if run is not None else None
+    return 1.0 if share is None else share
+
+
 def layer_timing(run: ConfigRun, path: str, phase: Phase) -> LayerTiming | None:
     """Return the run's times for one module in one phase; None without any."""
     return next((item for item in run.modules if item.path == path and item.phase == phase), None)
-
-
-def ns_by_path(run: ConfigRun) -> Counter[str]:
-    """Return device time per module, ns per step, over all phases."""
-    times: Counter[str] = Counter()
-    for item in run.modules:
-        times[item.path] += item.kernel_ns
-    return times
 
 
 def ns_by_family(run: ConfigRun) -> Counter[str]:
@@ -72,11 +75,6 @@ def kernels_of(run: ConfigRun) -> tuple[KernelStat, ...]:
 def tf32_convolution_ns(run: ConfigRun) -> int:
     """Return the device time of convolution kernels in TF32 arithmetic, ns per step."""
     return sum(k.kernel_ns for k in kernels_of(run) if k.math == "tf32" and is_convolution(k.family))
-
-
-def median_kernel_ns(run: ConfigRun) -> float | None:
-    """Return the median duration of the launched kernels, from the mean duration and the calls of each kernel."""
-    return weighted_median((k.kernel_ns / k.calls, k.calls) for k in kernels_of(run) if k.calls > 0)
 
 
 def weighted_median(lengths: Iterable[tuple[float, int]]) -> float | None:

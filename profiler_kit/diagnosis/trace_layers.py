@@ -1,188 +1,219 @@
-"""The dominant layer of a trace: by module, or by kernels that run once per step if the trace has no modules."""
+"""The dominant layer of a step: by module; without modules by input shapes; without shapes by calls that run once per step."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, layer_name_capitalized, phase_name
-from profiler_kit.diagnosis.trace_facts import (
-    MIN_BUSY_NS,
-    compiled_sources,
-    is_generated,
-    module_times,
-    on_device,
-    step_share,
-    trace_clock_name,
-    worst_trace,
+from profiler_kit.diagnosis.phrases import (
+    Advice,
+    advise,
+    join_list,
+    join_sentences,
+    layer_name_capitalized,
+    phase_name,
+    plural,
 )
+from profiler_kit.diagnosis.rule import evidence_of
+from profiler_kit.diagnosis.step_work import StepWork, module_claims, names_claims, total_ns, work_of
+from profiler_kit.diagnosis.trace_shapes import half_kernel, operator_text
+from profiler_kit.diagnosis.work_groups import is_product
+from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.families import is_contraction, is_product_family
-from profiler_kit.records.report import Evidence, TraceReport
-from profiler_kit.records.traces import TraceKernel, TraceOperator, TraceSummary
+from profiler_kit.records.report import Evidence
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
+# Memory-bound neighbors (activations, normalization) take time too, even if one layer does all the work.
+MIN_TIME_SHARE: Final = 0.60
+# Kernel families of whole layers. Pointwise kernels, norms and copies accompany a layer.
+LAYER_FAMILIES: Final = ("conv", "gemm", "attention", "rnn")
 # Training one layer takes three kernels: forward, the gradient of its input, the gradient of its weight.
-MAX_KERNELS: Final = 3
-# A kernel that is more than this factor shorter than the longest one belongs to another layer.
+MAX_CALLS: Final = 3
+# A call that is more than this factor shorter than the longest one belongs to another layer.
 MAX_FACTOR_TO_LONGEST: Final = 10
 # A layer that mostly multiplies gets cheaper with fewer channels. Other work of a module has other causes.
 MIN_PRODUCT_SHARE: Final = 0.5
 # A step calls at least this many products for each call of the dominant layer. With fewer, the layer is the network.
 MIN_CALLS_PER_LAYER_CALL: Final = 3
+# The names of what torch.compile makes of a module. A user cannot edit them.
+_GENERATED: Final = re.compile(
+    r"Torch-Compiled Region|GraphModule(_\d+)?\Z|Compiled(Function|FxGraph)|\A<eval_with_key>"
+)
 _PASS_NAMES: Final = {
     "fprop": "forward",
     "dgrad": "the gradient of the input",
     "wgrad": "the gradient of the weight",
     "both gradients": "both gradients",
 }
+_CHANGE: Final = "Change this layer first: fewer channels or features, a smaller kernel or input"
+_PREDICT: Final = "profiler-kit count MODEL predicts the work that remains after each change."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DominantLayer:
-    """The text and the evidence of a finding about a dominant layer.
+    """A layer that takes most of the busy time, `ns`, with the text and the evidence about it. `path`: None without a name."""
 
-    `share`: the layer's share of the busy time. `weight`: its share of the step. `claims`: as in `Finding`.
-    """
-
-    share: float
-    weight: float
-    clock: str
-    claims: tuple[str, ...]
+    ns: int
     title: str
     explanation: str
-    advice: Advice | str
+    advice: Advice
     evidence: tuple[Evidence, ...]
-    paths: tuple[str, ...] = ()
+    claims: tuple[str, ...]
+    path: str | None = None
 
 
-def dominant_module(report: TraceReport, min_share: float) -> DominantLayer | None:
-    """Return the module whose self time is at least `min_share` of the busy time; None without one, or with one module.
-
-    At least half of its work must be products. A module of other work has another cause than its size.
-    """
-
-    def look(trace: TraceSummary) -> tuple[str, float] | None:
-        times = module_times(trace).most_common(2)
-        if len(times) < 2 or trace.busy_ns < MIN_BUSY_NS:
-            return None
-        path, ns = times[0]
-        other_ns = trace.busy_ns - products_ns(trace)
-        is_layer = ns - other_ns >= MIN_PRODUCT_SHARE * ns
-        return (path, ns / trace.busy_ns) if is_layer and ns >= min_share * trace.busy_ns else None
-
-    if (worst := worst_trace(report, look, lambda match: match[1])) is None:
+def dominant_layer(step: StepWork) -> DominantLayer | None:
+    """Return the layer that takes at least `MIN_TIME_SHARE` of the busy time; None without one, or in a model of one layer."""
+    times = [(path, ns) for path, ns in _module_times(step).most_common() if path not in PSEUDO_PATHS]
+    if len(times) > 1 and times[0][1] >= MIN_TIME_SHARE * step.busy_ns:
+        return layer_at(step, times[0][0])
+    if _has_named_layers(step):
         return None
-    path, share = worst.match
-    clock = trace_clock_name(worst.trace)
-    phases = [module for module in worst.trace.modules if module.path == path and module.kernel_ns]
+    return _by_shapes(step) or _by_calls(step)
+
+
+def layer_at(step: StepWork, path: str) -> DominantLayer | None:
+    """Return the layer at `path`; None if less than half of its work is that of products."""
+    phases = [module for module in step.trace.modules if module.path == path and module.kernel_ns]
     phases.sort(key=lambda module: -module.kernel_ns)
+    ns = step.module_ns[path]
+    if not _is_mostly_products(step, path, ns):
+        return None
+    where = f"{path}, {step.name}" if step.name else path
+    share = ns / step.busy_ns
     parts = [f"{phase_name(module.phase)} {text(module.kernel_ns, 'ns')}" for module in phases]
     return DominantLayer(
-        share=share,
-        weight=step_share(worst.trace, share * worst.trace.busy_ns),
-        clock=clock,
-        claims=(f"busy:module:{path}",),
-        title=f"{layer_name_capitalized(path)} takes {percent(share)} of the {clock}",
-        explanation=join_sentences(
-            f"{worst.sentence_prefix}The self time of the layer is {text(sum(m.kernel_ns for m in phases), 'ns')}: "
-            f"{join_list(parts)}.",
-            worst.others_sentence(),
-        ),
-        advice="Change this layer first: fewer channels or features, a smaller kernel or input, or fewer calls. "
-        "profiler-kit count MODEL predicts the work that remains after each change.",
+        ns=ns,
+        claims=module_claims([path]),
+        title=f"{layer_name_capitalized(path)} takes {percent(share)} of the {step.clock_name}",
+        explanation=f"The self time of the layer is {text(ns, 'ns')} {step.per_step}: {join_list(parts)}."
+        if parts
+        else "",
+        advice=Advice(f"{_CHANGE}, or fewer calls. {_PREDICT}"),
         evidence=(
-            Evidence(name=f"share of {clock}", value=100.0 * share, unit="percent", where=_where(path, worst.where)),
-            *(
-                Evidence(name=module.phase, value=module.kernel_ns, unit="ns", where=_where(path, worst.where))
-                for module in phases
-            ),
+            Evidence(name=f"share of {step.clock_name}", value=100.0 * share, unit="percent", where=where),
+            *(Evidence(name=module.phase, value=module.kernel_ns, unit="ns", where=where) for module in phases),
         ),
-        paths=(path,),
+        path=path,
     )
 
 
-def dominant_calls(report: TraceReport, min_share: float) -> DominantLayer | None:
-    """Return the kernels that run once per step and take at least `min_share` of the busy time; None without any.
+def _is_mostly_products(step: StepWork, path: str, ns: int) -> bool:
+    kernels = [work_of(kernel) for m in step.trace.modules if m.path == path for kernel in m.kernels]
+    if kernels:
+        return total_ns(filter(is_product, kernels)) >= MIN_PRODUCT_SHARE * total_ns(kernels)
+    other_ns = step.busy_ns - step.kernel_ns(is_product)
+    return step.is_measured or ns - other_ns >= MIN_PRODUCT_SHARE * ns
 
-    **Counts**: at most three kernels, in traces without modules only.
-    """
-    if (worst := worst_trace(report, lambda trace: _once_per_step(trace, min_share), lambda match: match[1])) is None:
+
+def _by_shapes(step: StepWork) -> DominantLayer | None:
+    """Return the operator whose calls with equal shapes take most of the time of a device."""
+    layers = [operator for operator in step.trace.shapes if operator.family in LAYER_FAMILIES]
+    # In a model of one layer, that layer is always dominant: a finding would not help.
+    if len(layers) < 2 or not step.on_device:
         return None
-    kernels, share = worst.match
-    total_ns, busy_ns = sum(kernel.kernel_ns for kernel in kernels), worst.trace.busy_ns
-    parts = [f"{_PASS_NAMES.get(kernel.op or '', 'one kernel')} {text(kernel.kernel_ns, 'ns')}" for kernel in kernels]
-    subject = "One kernel that runs once per step takes"
-    if len(kernels) > 1:
-        subject = f"{'Three' if len(kernels) > 2 else 'Two'} kernels that run once per step take"
+    operator = max(layers, key=lambda operator: operator.kernel_ns)
+    share = operator.kernel_ns / step.busy_ns
+    if share < MIN_TIME_SHARE:
+        return None
+    # The profiler may start within a step, so there may be one more call than step marks.
+    is_single_layer = operator.calls <= step.steps + (step.steps > 1)
+    passes = (
+        ("forward", operator.forward_ns),
+        ("backward", operator.backward_ns),
+        ("recomputation", operator.recompute_ns),
+    )
+    parts = [f"{name} {text(ns, 'ns')}" for name, ns in passes if ns]
+    half = half_kernel(operator)
     return DominantLayer(
-        share=share,
-        weight=step_share(worst.trace, total_ns),
-        clock="device time",
-        claims=tuple(f"busy:kernel:{kernel.name}" for kernel in kernels),
-        title=f"{subject} {percent(share)} of the device time{_layer_guess(kernels)}",
+        ns=operator.kernel_ns,
+        claims=names_claims(kernel.name for kernel in step.kernels if is_product(kernel)),
+        title=f"{'One layer takes' if is_single_layer else 'Calls with the same shapes take'} {percent(share)} of the "
+        f"{step.clock_name}: {operator_text(operator)}",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}They take {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}: {join_list(parts)}."
-            if len(kernels) > 1
-            else f"{worst.sentence_prefix}It takes {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}.",
-            unnamed_sentence(worst.trace, "so the layer is unknown"),
-            worst.others_sentence(),
+            f"{plural(operator.calls, 'call')} of {operator.name} {step.per_step} "
+            f"{'takes' if operator.calls == 1 else 'take'} {text(operator.kernel_ns, 'ns')} of {text(step.busy_ns, 'ns')}"
+            f"{f': {join_list(parts)}' if parts else ''}.",
+            _unnamed_sentence(step.trace, "and the input shapes identify the layer"),
+            "" if is_single_layer else "These may be several layers of the same size.",
         ),
-        advice=_advice(worst.trace),
+        advice=Advice(join_sentences(f"{_CHANGE}.", half.text, _PREDICT), half.code),
         evidence=(
-            Evidence(name="share of device time", value=100.0 * share, unit="percent", where=worst.where),
-            *(Evidence(name=k.op or "kernel", value=k.kernel_ns, unit="ns", where=k.name) for k in kernels),
+            Evidence(name=f"share of {step.clock_name}", value=100.0 * share, unit="percent", where=step.name),
+            Evidence(name=operator.name, value=operator.kernel_ns, unit="ns", where=step.name),
+            *evidence_of(step.name, *((f"{name} of {operator.name}", ns or None, "ns") for name, ns in passes[:2])),
         ),
     )
 
 
-def dominant_operator_calls(report: TraceReport, min_share: float) -> DominantLayer | None:
-    """Return the longest calls of products in each step if they take at least `min_share` of the busy time, else None.
+class _Call(NamedTuple):
+    """A kernel that runs once per step, or the longest call of an operator of a CPU in each step, with its time."""
 
-    **Counts**: at most three operators, with one call each, in traces of a CPU without modules only.
-    """
-    if (worst := worst_trace(report, lambda trace: _longest_calls(trace, min_share), lambda match: match[1])) is None:
+    name: str
+    ns: int
+    op: str | None = None
+
+
+def _by_calls(step: StepWork) -> DominantLayer | None:
+    """Return the longest calls of a step, at most three, that are probably one layer."""
+    longest = sorted(_kernel_calls(step) if step.on_device else _operator_calls(step), key=lambda call: -call.ns)[
+        :MAX_CALLS
+    ]
+    calls = [call for call in longest if MAX_FACTOR_TO_LONGEST * call.ns >= longest[0].ns > 0]
+    ns = sum(call.ns for call in calls)
+    share = ns / step.busy_ns
+    if share < MIN_TIME_SHARE or (not step.on_device and _is_whole_network(step, len(calls))):
         return None
-    operators, share = worst.match
-    total_ns, busy_ns = sum(operator.longest_ns for operator in operators), worst.trace.busy_ns
-    clock = trace_clock_name(worst.trace)
-    parts = [f"{operator.name} {text(operator.longest_ns, 'ns')}" for operator in operators]
-    subject = "One operator call" if len(operators) == 1 else f"{len(operators)} operator calls"
+    kind = "kernel" if step.on_device else "operator call"
+    parts = [f"{_PASS_NAMES.get(call.op or '', call.name)} {text(call.ns, 'ns')}" for call in calls]
     return DominantLayer(
-        share=share,
-        weight=step_share(worst.trace, total_ns),
-        clock=clock,
-        claims=tuple(f"busy:kernel:{operator.name}" for operator in operators),
-        title=f"{subject} per step {'takes' if len(operators) == 1 else 'take'} {percent(share)} of the {clock}"
-        + (": probably one layer" if len(operators) > 1 else ""),
+        ns=ns,
+        claims=names_claims(call.name for call in calls),
+        title=f"{plural(len(calls), kind)} per step {'takes' if len(calls) == 1 else 'take'} {percent(share)} of the "
+        f"{step.clock_name}{_layer_guess(calls, on_device=step.on_device)}",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}The longest calls of each step take {text(total_ns, 'ns')} of {text(busy_ns, 'ns')}: "
-            f"{join_list(parts)}.",
-            unnamed_sentence(worst.trace, "so the layer is unknown"),
-            worst.others_sentence(),
+            f"The longest calls of each step take {text(ns, 'ns')} of {text(step.busy_ns, 'ns')}: {join_list(parts)}.",
+            _unnamed_sentence(step.trace, "so the layer is unknown"),
         ),
-        advice=_advice(worst.trace),
+        advice=_find_advice(step.trace),
         evidence=(
-            Evidence(name=f"share of {clock}", value=100.0 * share, unit="percent", where=worst.where),
-            *(Evidence(name=o.name, value=o.longest_ns, unit="ns", where=worst.where) for o in operators),
+            Evidence(name=f"share of {step.clock_name}", value=100.0 * share, unit="percent", where=step.name),
+            *(Evidence(name=call.op or kind, value=call.ns, unit="ns", where=call.name) for call in calls),
         ),
     )
 
 
-def _longest_calls(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceOperator, ...], float] | None:
-    """Return the operators whose longest calls are probably one layer, with the share of these calls of the busy time."""
-    if trace.clock != "host" or trace.busy_ns < MIN_BUSY_NS or has_named_layers(trace, min_share):
-        return None
-    products = [operator for operator in trace.operators if is_product_family(operator.family)]
-    longest = sorted(products, key=lambda operator: -operator.longest_ns)[:MAX_KERNELS]
-    layer = tuple(o for o in longest if o.longest_ns and MAX_FACTOR_TO_LONGEST * o.longest_ns >= longest[0].longest_ns)
-    # Of a network with one or two layers, none is more than its share.
-    if sum(operator.calls for operator in products) < MIN_CALLS_PER_LAYER_CALL * len(layer) * max(1, len(trace.steps)):
-        return None
-    share = sum(operator.longest_ns for operator in layer) / trace.busy_ns
-    return (layer, share) if layer and share >= min_share else None
+def _kernel_calls(step: StepWork) -> list[_Call]:
+    if step.marked_steps < 2:
+        return []
+    kernels = [k for k in step.kernels if is_contraction(k.family) or k.family.startswith("attention")]
+    # one more call than steps, because the profiler starts while the step before it still runs
+    return [_Call(k.name, k.ns, k.op) for k in kernels if 0 < k.calls <= step.steps + 1]
 
 
-def _advice(trace: TraceSummary) -> Advice:
+def _operator_calls(step: StepWork) -> list[_Call]:
+    return [_Call(o.name, o.longest_ns) for o in step.trace.operators if is_product_family(o.family)]
+
+
+def _is_whole_network(step: StepWork, layer_calls: int) -> bool:
+    """Whether a step of a CPU has few more products than the layer, which then is the network."""
+    calls = sum(operator.calls for operator in step.operators if is_product(operator))
+    return calls < MIN_CALLS_PER_LAYER_CALL * layer_calls * step.steps
+
+
+def _layer_guess(calls: Sequence[_Call], *, on_device: bool) -> str:
+    """Return ": probably one layer" for several calls of a CPU; for kernels, if each computes another pass of a convolution."""
+    if not on_device:
+        return ": probably one layer" if len(calls) > 1 else ""
+    passes = {call.op for call in calls}
+    return ": probably one convolution layer" if None not in passes and len(passes) == len(calls) else ""
+
+
+def _find_advice(trace: TraceSummary) -> Advice:
     """Return advice to find the layer in a way that the trace does not offer yet, and to change it."""
     by_module = "" if trace.with_stack else "record with `{code}`, so that the trace has module names, or "
     command = "profiler-kit analyze"
@@ -193,47 +224,39 @@ def _advice(trace: TraceSummary) -> Advice:
     )
 
 
-def _once_per_step(trace: TraceSummary, min_share: float) -> tuple[tuple[TraceKernel, ...], float] | None:
-    """Return the longest kernels that run once per step, with their share of the busy time."""
-    steps = len(trace.working_steps)
-    if steps < 2 or not on_device(trace) or trace.busy_ns < MIN_BUSY_NS or has_named_layers(trace, min_share):
-        return None
-    layer_kernels = [k for k in trace.kernels if is_contraction(k.family) or k.family.startswith("attention")]
-    # one more call than steps, because the profiler starts while the step before it still runs
-    single_calls = [kernel for kernel in layer_kernels if 0 < kernel.calls <= steps + 1]
-    longest = sorted(single_calls, key=lambda kernel: -kernel.kernel_ns)[:MAX_KERNELS]
-    share = sum(kernel.kernel_ns for kernel in longest) / trace.busy_ns
-    dominant = tuple(k for k in longest if MAX_FACTOR_TO_LONGEST * k.kernel_ns >= longest[0].kernel_ns)
-    return (dominant, sum(kernel.kernel_ns for kernel in dominant) / trace.busy_ns) if share >= min_share else None
+def _module_times(step: StepWork) -> Counter[str]:
+    """Return the self time of each module of the source; work without a path is that of the model itself only in a run."""
+    times = {path: ns for path, ns in step.module_ns.items() if (path or step.is_measured) and not _is_generated(path)}
+    return Counter(times)
 
 
-def has_named_layers(trace: TraceSummary, min_share: float) -> bool:
-    """Return whether the trace names modules, and compiled regions hold less than `min_share` of the busy time."""
-    compiled_ns = sum(module.kernel_ns for module in trace.modules if is_generated(module.path))
-    return bool(module_times(trace)) and compiled_ns < min_share * trace.busy_ns
+def _has_named_layers(step: StepWork) -> bool:
+    """Return whether the trace names modules, and compiled regions hold less than `MIN_TIME_SHARE` of the busy time."""
+    compiled_ns = sum(ns for path, ns in step.module_ns.items() if _is_generated(path))
+    is_named = any(path and path not in PSEUDO_PATHS for path in _module_times(step))
+    return is_named and compiled_ns < MIN_TIME_SHARE * step.busy_ns
 
 
-def unnamed_sentence(trace: TraceSummary, consequence: str) -> str:
+def _unnamed_sentence(trace: TraceSummary, consequence: str) -> str:
     """Return a sentence that says why the layer has no name."""
-    sources = compiled_sources(trace)
+    sources = _compiled_sources(trace)
     if sources:
         return f"It runs in a compiled region of {join_list(sources)}, {consequence}."
     return f"The trace has no module names, {consequence}."
 
 
-def products_ns(trace: TraceSummary) -> int:
-    """Return the busy time of convolutions, matrix products, attention and recurrent layers."""
-    work = trace.kernels if trace.clock == "device" else trace.operators
-    return sum(item.kernel_ns for item in work if is_product_family(item.family))
+def _compiled_sources(trace: TraceSummary) -> tuple[str, ...]:
+    """Return the modules of the source that contain compiled regions, longest first."""
+    times: Counter[str] = Counter()
+    for module in trace.modules:
+        parts = module.path.split(".")
+        generated = next((i for i, part in enumerate(parts) if _GENERATED.search(part)), None)
+        if generated:
+            source = [part for part in parts[:generated] if not part.startswith("OptimizedModule")]
+            times[".".join(source)] += module.kernel_ns
+    return tuple(path for path, _ in times.most_common() if path)
 
 
-def _layer_guess(kernels: tuple[TraceKernel, ...]) -> str:
-    """Return ": probably one convolution layer" if each kernel computes another pass of a convolution."""
-    passes = {kernel.op for kernel in kernels}
-    is_convolution = all(kernel.family.startswith("conv") for kernel in kernels)
-    is_one_layer = is_convolution and None not in passes and len(passes) == len(kernels)
-    return ": probably one convolution layer" if is_one_layer else ""
-
-
-def _where(path: str, trace: str) -> str:
-    return f"{path}, {trace}" if trace else path
+def _is_generated(path: str) -> bool:
+    """Return whether torch.compile made the module at `path`, so that it is not in the user's source."""
+    return any(_GENERATED.search(part) for part in path.split("."))

@@ -65,7 +65,7 @@ def pointwise_calls(work: StepWork) -> int:
     """
     calls = total_calls(work.select(is_eager_pointwise))
     in_optimizer = work.phase_calls.get("optimizer", 0)
-    if work.clock == "operator":
+    if not work.on_device:
         in_optimizer = round(in_optimizer * calls / max(1, total_calls(work.kernels)))
     return max(0, calls - in_optimizer) // work.steps
 
@@ -75,7 +75,7 @@ def conversion_ns(work: StepWork) -> int:
 
     On a CPU, `aten::_to_copy` calls `aten::copy_`, which also runs for other reasons. Its time is divided by calls.
     """
-    if work.clock == "device":
+    if work.on_device:
         return work.kernel_ns(is_conversion)
     to_copy = work.select(lambda item: item.name == _COPY_TO_TYPE)
     copies = work.select(lambda item: item.name == _COPY)
@@ -86,7 +86,7 @@ def conversion_ns(work: StepWork) -> int:
 
 def conversion_calls(work: StepWork) -> int:
     """Return the number of copies to another data type."""
-    matches = is_conversion if work.clock == "device" else (lambda item: item.name == _COPY_TO_TYPE)
+    matches = is_conversion if work.on_device else (lambda item: item.name == _COPY_TO_TYPE)
     return sum(item.calls for item in work.kernels if matches(item))
 
 
@@ -99,7 +99,7 @@ def copies(work: StepWork) -> tuple[Work, ...]:
 
 def copy_ns(work: StepWork) -> int:
     """Return the time of `copies`, without conversions to another data type."""
-    converted = conversion_ns(work) if work.clock == "operator" else 0
+    converted = conversion_ns(work) if not work.on_device else 0
     return max(0, total_ns(copies(work)) - converted - work.host_data_ns)
 
 

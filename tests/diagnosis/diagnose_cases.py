@@ -328,6 +328,13 @@ def v1() -> Report:
     return report(*runs, again(runs[0]), counts=V1_STATIC, about=target("convnet_v1"))
 
 
+def with_loading(run: ConfigRun, share: float) -> ConfigRun:
+    """`run` with longer timed steps, of which fetching the batch takes `share`."""
+    step_ns = round((run.device_ns or 0) / (1 - share))
+    phases = (PhaseTiming(phase="data", stopwatch_ns=round(share * step_ns)), *run.phases)
+    return with_traced(run, step_ns=around(step_ns), phases=phases)
+
+
 def single_conv() -> Report:
     """One Conv2d(3, 64, 3): two configurations that do not differ, time in pointwise kernels."""
     runs = []

@@ -12,9 +12,9 @@ import pytest
 
 from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.diagnosis import diagnose, verdict
-from profiler_kit.diagnosis.idle_time import idle_steps, run_step
 from profiler_kit.diagnosis.recorded import readable_traces, without_profiler
-from profiler_kit.diagnosis.step_work import busy_share, step_works
+from profiler_kit.diagnosis.step_work import idle_steps, run_step, step_works
+from profiler_kit.diagnosis.timing import busy_share
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.serde import loads_report

@@ -53,7 +53,7 @@ def test_names_are_unique() -> None:
 @pytest.mark.parametrize("source", REPORTS.values(), ids=REPORTS.keys())
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
 def test_a_rule_takes_any_report(rule: Any, source: Report) -> None:
-    for finding in rule.check(source):
+    for finding in rule.findings(source):
         assert finding.rule == rule.name
 
 

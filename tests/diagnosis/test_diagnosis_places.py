@@ -24,8 +24,7 @@ def site(saving: float, *, source: str = "train.py(3): clip", operator: str = ""
 
 
 def findings(*sites: WorkSite) -> list[Finding]:
-    assert RULE.check_trace is not None
-    return list(RULE.check_trace(traces(trace(sites=sites))))
+    return list(RULE.findings(traces(trace(sites=sites))))
 
 
 @pytest.mark.parametrize(("saving", "severity"), [(0.14, None), (0.16, "medium"), (0.39, "medium"), (0.41, "high")])
@@ -60,11 +59,14 @@ def test_no_replay_no_place() -> None:
 
 
 def test_a_launch_bound_step_names_the_place_of_most_launches() -> None:
-    """Two thirds of the step are idle before launches; the function causes more than half of that."""
+    """Two thirds of the step are idle before launches; the function causes more than half of that, or launches half of the work."""
     idle = {("op dispatch", "forward"): 200.0}
-    assert LAUNCH_BOUND.check_trace is not None
-    named, other = (
-        next(iter(LAUNCH_BOUND.check_trace(traces(trace(idle=idle, sites=(site(saving),)))))) for saving in (0.5, 0.2)
-    )
-    assert "train.py(3): clip" in named.title
-    assert "train.py(3): clip" not in other.title
+
+    def title(*sites: WorkSite) -> str:
+        return next(iter(LAUNCH_BOUND.findings(traces(trace(idle=idle, sites=sites))))).title
+
+    assert "most come from train.py(3): clip" in title(site(0.5))
+    assert title(site(0.2)).endswith("50.0 % of the launches come from train.py(3): clip")
+    assert "train.py(3): clip" not in title(site(0.2, launch_share=0.3))
+    assert "net.heads" in title(site(0.2, source="", module="net.heads", launch_share=0.6))
+    assert "net" not in title(site(0.2, source="", module="net", launch_share=0.99)), "it is the step"

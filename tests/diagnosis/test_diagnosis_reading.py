@@ -13,7 +13,8 @@ from profiler_kit.counting.modules import config_text, layer_sizes
 from profiler_kit.diagnosis.convolution import convolution_of
 from profiler_kit.diagnosis.pairs import counterpart, flag_pairs, measured_runs
 from profiler_kit.diagnosis.phrases import join_list, plural
-from profiler_kit.diagnosis.timing import median_kernel_ns, phase_shares, ratio
+from profiler_kit.diagnosis.step_work import run_step
+from profiler_kit.diagnosis.timing import phase_shares, ratio
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, LayerSizes, ModuleNode
 from profiler_kit.records.families import family_name, is_convolution, main_algorithm
@@ -113,8 +114,12 @@ def test_recomputation_counts_as_backward() -> None:
 def test_the_median_kernel_weighs_by_calls() -> None:
     many = KernelStat(name="a", family="pointwise", calls=100, kernel_ns=300_000)
     one = KernelStat(name="b", family="gemm", calls=1, kernel_ns=9_000_000)
-    assert median_kernel_ns(traced_run(config=RunConfig(name="x"), kernels=(one, many))) == 3_000
-    assert median_kernel_ns(ConfigRun(config=RunConfig(name="x"))) is None
+    step = run_step(
+        traced_run(config=RunConfig(name="x"), clock="kernel", kernels=(one, many), unattributed_ns=9_300_000)
+    )
+    assert step is not None
+    assert step.median_kernel_ns == 3_000
+    assert run_step(ConfigRun(config=RunConfig(name="x"))) is None
 
 
 def test_shares_of_nothing_are_unknown() -> None:

@@ -28,6 +28,7 @@ from diagnose_cases import (
     v0,
     v1,
     value,
+    with_loading,
 )
 from sample_reports import v0_h100, v1_h100
 from traced_runs import with_traced
@@ -92,6 +93,7 @@ def test_one_convolution_on_an_h100() -> None:
         "benchmark_pays",
         "nothing_to_choose",
         "activations_peak",
+        "memory_bound",
     }
 
 
@@ -206,8 +208,8 @@ def test_time_alone_is_enough_and_needs_no_count() -> None:
     run = with_traced(
         baseline(V0),
         modules=(
-            LayerTiming(path="slow", phase="forward", kernel_ns=65),
-            LayerTiming(path="quick", phase="forward", kernel_ns=35),
+            LayerTiming(path="slow", phase="forward", kernel_ns=65 * MS),
+            LayerTiming(path="quick", phase="forward", kernel_ns=35 * MS),
         ),
         unattributed_ns=0,
     )
@@ -709,13 +711,9 @@ def test_a_step_outside_operators_on_a_cpu() -> None:
 def test_a_step_that_waits_for_its_batch() -> None:
     run = baseline(cpu())
     for data_ms, severity in ((100, None), (300, "medium"), (1500, "high")):
-        phases = (
-            PhaseTiming(phase="data", stopwatch_ns=data_ms * MS),
-            PhaseTiming(phase="forward", stopwatch_ns=1000 * MS),
-        )
-        source = report(with_traced(run, phases=phases))
+        source = report(with_loading(run, data_ms / (1000 + data_ms)))
         assert [f.severity for f in of_rule(diagnose(source), "data_bound")] == ([severity] if severity else [])
-    assert "1.5 s" in one(source, "data_bound").explanation
+    assert value(one(source, "data_bound"), "data, share of the time").value == pytest.approx(60)
 
 
 def test_v1_family_fixture_is_what_it_says() -> None:

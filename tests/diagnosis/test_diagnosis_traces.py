@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import examples
 import pytest
@@ -46,7 +47,7 @@ from profiler_kit.records.traces import (
     TraceSummary,
 )
 
-RULES = [rule for rule in all_rules() if rule.check_trace is not None]
+RULES = [rule for rule in all_rules() if rule.reads != "reports"]
 ABOUT_TRACES_ALONE = {"launch_queue_full", "sync_waits", "communication_exposed", "stragglers", "partial_trace"}
 
 
@@ -476,13 +477,13 @@ def test_order_of_traces_changes_no_finding(make: Callable[[], TraceSummary]) ->
 
 def test_rules_share_the_work_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    trace_work = step_work.trace_work
+    step_class = step_work.StepWork
 
-    def counted_trace_work(summary: TraceSummary, source: str) -> step_work.StepWork:
-        calls.append(summary.file)
-        return trace_work(summary, source)
+    def counted_step(*, trace: TraceSummary, **more: Any) -> step_work.StepWork:
+        calls.append(trace.file)
+        return step_class(trace=trace, **more)
 
-    monkeypatch.setattr(step_work, "trace_work", counted_trace_work)
+    monkeypatch.setattr(step_work, "StepWork", counted_step)
     for report in (traces(convnet()), traces(convnet())):  # equal reports: each gets its own
         diagnose_traces(report)
     assert len(calls) == 2
@@ -490,12 +491,12 @@ def test_rules_share_the_work_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_new_rule_on_traces_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "long_trace.py").write_text(
-        "from profiler_kit.diagnosis.rule import no_findings, Rule\n"
+        "from profiler_kit.diagnosis.rule import Rule\n"
         "from profiler_kit.records.report import Evidence, Finding\n"
-        "def check_trace(report):\n"
+        "def check(report):\n"
         "    yield Finding(rule='long_trace', severity='high', title='1 trace', explanation='There is 1.', advice='Go on.',\n"
         "                  evidence=(Evidence(name='traces', value=len(report.traces), unit='count'),))\n"
-        "RULE = Rule('long_trace', 'Fires always.', no_findings, check_trace=check_trace)\n"
+        "RULE = Rule('long_trace', 'Fires always.', check, reads='traces')\n"
     )
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
     assert "long_trace" in [finding.rule for finding in diagnose_traces(traces(trace()))]

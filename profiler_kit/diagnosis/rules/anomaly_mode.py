@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.phrases import limit_percent, plural
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, all_steps
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent
 
 # Anomaly detection checks each gradient that a node returns, so it has about one check per node.
@@ -43,103 +43,42 @@ Fires if backward calls `{_CHECK}` at least {MIN_CHECKS_PER_NODE:g} times per au
 
 The share is an estimate: the host's time for the checks, plus the time to save a stack trace for each node in forward. A view
 operator takes microseconds, and under anomaly detection mostly saves its stack trace, so the largest mean time of a view operator
-counts once for each node. On a device, the share is at most that of its idle time. The rule reads traces, and reports of runs on
-a CPU.
+counts once for each node. On a device, the share is at most that of its idle time.
 """
 
 
-class _Operator(NamedTuple):
-    name: str
-    family: str
-    calls: int
-    ns: int
-
-
-class _Checks(NamedTuple):
-    """The checks of one run or trace. `share`: of the step."""
-
-    place: str
-    nodes: int
-    checks: int
-    share: float
-    on_device: bool
-
-
-def check(report: Report) -> Iterator[Finding]:
-    """Yield at most one finding, for a baseline on a CPU."""
-    run = report.baseline()
-    if run is None or run.clock != "operator":
-        return
-    operators = [_Operator(kernel.name, kernel.family, kernel.calls, kernel.kernel_ns) for kernel in run.kernels]
-    yield from _finding(_checks(quoted_name(run), operators, run.span_ns or 0, run.span_ns or 0, on_device=False))
-
-
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the first trace with such checks."""
-    for trace in report.traces:
-        operators = [_Operator(item.name, item.family, item.calls, item.host_self_ns) for item in trace.operators]
-        name = report.name(trace) if len(report.traces) > 1 else ""
-        on_device = trace.clock == "device"
-        most_ns = trace.idle_ns if on_device else trace.span_ns
-        checks = _checks(name, operators, most_ns, trace.span_ns, on_device=on_device)
-        if checks is not None:
-            yield from _finding(checks)
-            return
-
-
-def _checks(
-    place: str, operators: Iterable[_Operator], most_ns: int, span_ns: int, *, on_device: bool
-) -> _Checks | None:
+def _anomaly_mode(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     nodes = checks = check_ns = 0
     view_ns = 0.0
-    for operator in operators:
+    for operator in step.trace.operators:
         if operator.name.startswith(_NODE) and _ACCUMULATE not in operator.name:
             nodes += operator.calls
         elif operator.name in _CHECK_OPERATORS:
-            check_ns += operator.ns
+            check_ns += operator.host_self_ns
             checks += operator.calls if operator.name == _CHECK else 0
         elif operator.family == "view" and operator.calls:
-            view_ns = max(view_ns, operator.ns / operator.calls)
-    if nodes < MIN_NODES or checks < MIN_CHECKS_PER_NODE * nodes or span_ns <= 0:
+            view_ns = max(view_ns, operator.host_self_ns / operator.calls)
+    if nodes < MIN_NODES or checks < MIN_CHECKS_PER_NODE * nodes or step.span_ns <= 0:
         return None
-    share = min(1.0, min(check_ns + nodes * view_ns, most_ns) / span_ns)
-    return _Checks(place, nodes, checks, share, on_device)
-
-
-def _finding(checks: _Checks | None) -> Iterator[Finding]:
-    if checks is None:
-        return
-    yield RULE.finding(
-        severity="high" if checks.share >= HIGH_SHARE else "medium" if checks.share >= MEDIUM_SHARE else "low",
-        title=f"Anomaly detection is on and takes about {percent(checks.share)} of the step",
-        explanation=join_sentences(
-            f"{f'In {checks.place}: ' if checks.place else ''}Backward calls {_CHECK} {plural(checks.checks, 'time')} for "
-            f"{plural(checks.nodes, 'autograd node')}, and forward saves a stack trace for each.",
-            "The host waits for the answer of each check." if checks.on_device else "",
+    most_ns = step.trace.idle_ns if step.on_device else step.span_ns
+    share = step.share(min(check_ns + nodes * view_ns, most_ns))
+    return StepPart(
+        share=share,
+        share_name="anomaly detection, share of the step",
+        severity=severity_of(share, high=HIGH_SHARE, medium=MEDIUM_SHARE),
+        title=f"Anomaly detection is on and takes about {percent(share)} of the {step.facts.whole}",
+        sentences=(
+            f"Backward calls {_CHECK} {plural(checks, 'time')} for {plural(nodes, 'autograd node')}, and forward saves a stack "
+            "trace for each.",
+            "The host waits for the answer of each check." if step.on_device else "",
         ),
         advice="Turn it off outside debugging: {code}, and no detect_anomaly() around backward.",
         code="torch.autograd.set_detect_anomaly(False)",
-        evidence=(
-            Evidence(
-                name="anomaly detection, share of the step",
-                value=100.0 * checks.share,
-                unit="percent",
-                where=checks.place,
-            ),
-            Evidence(name="checks for NaN", value=checks.checks, unit="count", where=checks.place),
-            Evidence(name="autograd nodes", value=checks.nodes, unit="count", where=checks.place),
-        ),
-        weight=checks.share,
+        measures=(("checks for NaN", checks, "count"), ("autograd nodes", nodes, "count")),
         claims=("idle:synchronization", *LAUNCH_CLAIMS)
-        if checks.on_device
+        if step.on_device
         else ("busy:phase:forward", "busy:phase:loss", "busy:phase:backward"),
     )
 
 
-RULE = Rule(
-    "anomaly_mode",
-    DOC,
-    check,
-    "cause",
-    check_trace,
-)
+RULE = step_rule("anomaly_mode", DOC, _anomaly_mode, steps=all_steps)

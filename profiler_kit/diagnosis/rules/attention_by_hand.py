@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.facts import Facts
-from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, layer_name, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
-from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
+from profiler_kit.diagnosis.facts import Facts, counts_of
+from profiler_kit.diagnosis.phrases import Advice, advise, layers_sentence, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, module_claims, total_calls, total_ns, work_claims
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # Fused attention saves most of the time of softmax and of its neighbors. Below a tenth of the step, the gain is small.
@@ -57,46 +55,36 @@ In a trace the same holds for its operators; a trace without operators has no fi
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attention:
-    """The softmax and the products of attention, its share of the step, and the modules that run it."""
-
-    softmax: tuple[Work, ...]
-    products_ns: int
-    share: float
-    advice: Advice
-    items: tuple[Work, ...]
-    paths: tuple[str, ...] = ()
+def _attention(report: Report | TraceReport, work: StepWork) -> StepPart | None:
+    return _by_operators(work) if work.operators else _by_modules(report, work)
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of attention by hand."""
-
-    def find(work: StepWork) -> _Attention | None:
-        return attention_by_operators(work) if work.operators else _by_modules(report, work)
-
-    if (worst := worst_step(report, find, lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
-    yield RULE.finding(
-        severity=_severity(match.share, work.share(total_ns(match.softmax))),
-        title=f"Attention without a fused kernel takes {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}Softmax takes {text(total_ns(match.softmax), 'ns')} and the matrix products around it take "
-            f"{text(match.products_ns, 'ns')} {work.per_step}.",
-            f"They belong to {join_list([layer_name(path) for path in match.paths])}." if match.paths else "",
+def _part(
+    work: StepWork,
+    softmax_ns: int,
+    products_ns: int,
+    advice: Advice,
+    claims: tuple[str, ...],
+    paths: tuple[str, ...] = (),
+) -> StepPart | None:
+    share, softmax_share = work.share(softmax_ns + products_ns), work.share(softmax_ns)
+    if share < MIN_SHARE or softmax_share < MIN_SOFTMAX_SHARE:
+        return None
+    is_serious = softmax_share >= SERIOUS_SOFTMAX_SHARE
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE, medium=MEDIUM_SHARE) if is_serious else "low",
+        title=f"Attention without a fused kernel takes {percent(share)} of the {work.facts.whole}",
+        sentences=(
+            f"Softmax takes {text(softmax_ns, 'ns')} and the matrix products around it take {text(products_ns, 'ns')} "
+            f"{work.per_step}.",
+            layers_sentence(paths),
             "Each of these operations writes the scores of all pairs of positions to memory, and the next one reads them.",
-            worst.others_sentence(),
         ),
-        advice=match.advice,
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of softmax", value=total_ns(match.softmax), unit="ns", where=work.source),
-            Evidence(name="time of the products", value=match.products_ns, unit="ns", where=work.source),
-        ),
-        paths=match.paths,
-        weight=match.share,
-        claims=(f"busy:module:{path}" for path in match.paths) if match.paths else work_claims(work, match.items),
+        advice=advice,
+        measures=(("time of softmax", softmax_ns, "ns"), ("time of the products", products_ns, "ns")),
+        paths=paths,
+        claims=claims,
     )
 
 
@@ -119,12 +107,6 @@ _FALLBACK_ADVICE: Final = (
 _FLASH_ONLY: Final = "torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION)"
 
 
-def _severity(share: float, softmax_share: float) -> Severity:
-    if softmax_share < SERIOUS_SOFTMAX_SHARE or share < MEDIUM_SHARE:
-        return "low"
-    return "high" if share >= LARGE_SHARE else "medium"
-
-
 def _advice(work: StepWork, softmax_calls: int) -> Advice:
     """Return the advice for the caller of the operations: PyTorch's fallback, its inference path, or the user's code."""
     if any(_MATH_FALLBACK in item.name for item in work.operators):
@@ -137,7 +119,7 @@ def _advice(work: StepWork, softmax_calls: int) -> Advice:
 
 def _own_advice(work: StepWork) -> Advice:
     advice = advise(_ADVICE, _CALL.format(dropout=", dropout_p=p" if work.facts.trains else ""))
-    return advice.then(_NO_DROPOUT) if work.clock == "operator" and work.facts.trains else advice
+    return advice.then(_NO_DROPOUT) if not work.on_device and work.facts.trains else advice
 
 
 def _fallback_advice(facts: Facts) -> Advice:
@@ -149,56 +131,35 @@ def _fallback_advice(facts: Facts) -> Advice:
     return advise(_FALLBACK_ADVICE.format(reasons=reasons), _FLASH_ONLY)
 
 
-def attention_by_operators(work: StepWork) -> _Attention | None:
+def _by_operators(work: StepWork) -> StepPart | None:
     """Return attention by hand as the operators of `work` show it; None below the limits."""
     softmax = work.select(lambda item: _SOFTMAX_OPERATOR.match(item.name) is not None, operators=True)
     products = work.select(lambda item: _BATCHED_PRODUCT.match(item.name) is not None, operators=True)
     forward_calls = sum(item.calls for item in softmax if _SOFTMAX_FORWARD.match(item.name))
-    share = work.share(total_ns(softmax) + total_ns(products))
     if not forward_calls or total_calls(products) < PRODUCTS_PER_SOFTMAX * forward_calls:
         return None
-    if share < MIN_SHARE or work.share(total_ns(softmax)) < MIN_SOFTMAX_SHARE:
-        return None
-    return _Attention(
-        softmax=softmax,
-        products_ns=total_ns(products),
-        share=share,
-        advice=_advice(work, forward_calls),
-        items=(*softmax, *products),
-    )
+    claims = work_claims(work, (*softmax, *products))
+    return _part(work, total_ns(softmax), total_ns(products), _advice(work, forward_calls), claims)
 
 
-def _by_modules(report: Report | TraceReport, work: StepWork) -> _Attention | None:
+def _by_modules(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     """Return the attention of modules whose own kernels contain a softmax and at least two products for each."""
-    run = report.baseline() if isinstance(report, Report) else None
-    if run is None or not run.device_ns:
-        return None
-    scale = work.busy_ns / run.device_ns
-    forward = [layer for layer in run.modules if layer.phase == "forward"]
     paths = []
-    for layer in forward:
-        calls = sum(k.calls for k in layer.kernels if is_softmax_kernel(k.name) and _FORWARD_KERNEL.search(k.name))
-        products = sum(k.calls for k in layer.kernels if k.family == "gemm")
-        if calls and products >= PRODUCTS_PER_SOFTMAX * calls:
-            paths.append(layer.path)
-    kernels = [kernel for layer in run.modules if layer.path in paths for kernel in layer.kernels]
-    softmax = tuple(
-        Work(name=k.name, family=k.family, calls=k.calls, ns=round(scale * k.kernel_ns))
-        for k in kernels
-        if is_softmax_kernel(k.name)
-    )
-    products_ns = round(scale * sum(k.kernel_ns for k in kernels if k.family.startswith("gemm")))
-    share = work.share(total_ns(softmax) + products_ns)
-    if share < MIN_SHARE or work.share(total_ns(softmax)) < MIN_SOFTMAX_SHARE:
-        return None
-    attention = report.static.attention if isinstance(report, Report) and report.static is not None else ()
-    return _Attention(
-        softmax=softmax,
-        products_ns=products_ns,
-        share=share,
-        advice=_fallback_advice(work.facts) if any(use.kernel == "math" for use in attention) else _own_advice(work),
-        items=(),
-        paths=tuple(paths),
+    for module in work.trace.modules:
+        calls = sum(k.calls for k in module.kernels if is_softmax_kernel(k.name) and _FORWARD_KERNEL.search(k.name))
+        products = sum(k.calls for k in module.kernels if k.family == "gemm")
+        if module.phase == "forward" and calls and products >= PRODUCTS_PER_SOFTMAX * calls:
+            paths.append(module.path)
+    kernels = [kernel for module in work.trace.modules if module.path in paths for kernel in module.kernels]
+    static = counts_of(report)
+    uses_math = any(use.kernel == "math" for use in static.attention) if static is not None else False
+    return _part(
+        work,
+        sum(kernel.kernel_ns for kernel in kernels if is_softmax_kernel(kernel.name)),
+        sum(kernel.kernel_ns for kernel in kernels if kernel.family.startswith("gemm")),
+        _fallback_advice(work.facts) if uses_math else _own_advice(work),
+        module_claims(paths),
+        tuple(paths),
     )
 
 
@@ -208,6 +169,4 @@ def is_softmax_kernel(name: str) -> bool:
 
 
 # The fused kernel does not write the scores: what is left is the products.
-KEEPS: Final = 0.25
-
-RULE = Rule("attention_by_hand", DOC, check, "cause", check, keeps=KEEPS)
+RULE = step_rule("attention_by_hand", DOC, _attention, keeps=0.25)

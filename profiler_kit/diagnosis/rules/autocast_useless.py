@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS
-from profiler_kit.diagnosis.phrases import factor_text, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, launch_idle_ns, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS, launch_idle_ns
+from profiler_kit.diagnosis.phrases import factor_text, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import (
     conversion_calls,
     conversion_ns,
@@ -17,7 +15,7 @@ from profiler_kit.diagnosis.work_groups import (
     is_half_product,
     is_product,
 )
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # A tenth of the step is more than autocast converts in a network of usual layer sizes.
@@ -42,64 +40,33 @@ idle time before the launches of conversions too.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Conversions:
-    """The time of conversions and of the products in 16 bits, and the share of the conversions of the step."""
-
-    ns: int
-    products_ns: int
-    share: float
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of conversions."""
-    if (worst := worst_step(report, _conversions, lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
-    products = f"the convolutions and matrix products ({text(match.products_ns, 'ns')})"
-    factor = f", {factor_text(match.ns / match.products_ns)} as long as {products}" if match.products_ns else ""
-    kernels = work.select(lambda item: is_conversion(item) or (work.clock == "operator" and item.family == "cat/copy"))
-    yield RULE.finding(
-        severity="medium" if match.share >= LARGE_SHARE else "low",
-        title=f"Conversions between data types take {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}Conversions take {text(match.ns, 'ns')} {work.per_step}{factor}.",
+def _conversions(report: Report | TraceReport, work: StepWork) -> StepPart | None:
+    ns, products = conversion_ns(work), work.select(is_half_product if work.on_device else is_product)
+    share, products_ns = work.share(ns), total_ns(products)
+    if share < MIN_SHARE or ns < MIN_CONVERSION_FACTOR * products_ns:
+        return None
+    calls, product_calls = conversion_calls(work), total_calls(products)
+    if not products or calls < product_calls or (not work.on_device and calls > MAX_CALLS_PER_PRODUCT * product_calls):
+        return None
+    factor = (
+        f"{factor_text(ns / products_ns)} as long as the convolutions and matrix products ({text(products_ns, 'ns')})"
+    )
+    kernels = work.select(lambda item: is_conversion(item) or (not work.on_device and item.family == "cat/copy"))
+    return StepPart(
+        share=share,
+        severity=severity_of(share, medium=LARGE_SHARE),
+        title=f"Conversions between data types take {percent(share)} of the {work.facts.whole}",
+        sentences=(
+            f"Conversions take {text(ns, 'ns')} {work.per_step}, {factor}.",
             "Lower precision cannot save more than they cost.",
-            worst.others_sentence(),
         ),
         advice="Leave autocast out for this model, or for its small layers: with {code}. To avoid the conversions instead, store "
         "the weights in 16 bits: model.to(torch.bfloat16), and check the quality.",
         code=f"torch.autocast(device_type='{work.device_type}', enabled=False)",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of conversions", value=match.ns, unit="ns", where=work.source),
-            Evidence(name="time of products", value=match.products_ns, unit="ns", where=work.source),
-        ),
-        weight=work.share(match.ns + launch_idle_ns(work, kernels)),
+        measures=(("time of conversions", ns, "ns"), ("time of products", products_ns, "ns")),
+        weight=work.share(ns + launch_idle_ns(work, kernels)),
         claims=(*work_claims(work, kernels), *LAUNCH_CLAIMS),
     )
 
 
-def _conversions(work: StepWork) -> _Conversions | None:
-    ns = conversion_ns(work)
-    products = work.select(is_product if work.clock == "operator" else is_half_product)
-    products_ns = total_ns(products)
-    share = work.share(ns)
-    if share < MIN_SHARE or ns < MIN_CONVERSION_FACTOR * products_ns:
-        return None
-    calls, product_calls = conversion_calls(work), total_calls(products)
-    if not products or calls < product_calls:
-        return None
-    if work.clock == "operator" and calls > MAX_CALLS_PER_PRODUCT * product_calls:
-        return None
-    return _Conversions(ns=ns, products_ns=products_ns, share=share)
-
-
-RULE = Rule(
-    "autocast_useless",
-    DOC,
-    check,
-    "cause",
-    check,
-    states_share=False,
-)
+RULE = step_rule("autocast_useless", DOC, _conversions, states_share=False)

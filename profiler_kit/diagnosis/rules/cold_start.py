@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -11,15 +10,18 @@ from profiler_kit.diagnosis.idle_time import (
     LAUNCH_CLAIMS,
     LONG_CALL_NS,
     MIN_HOST_SHARE,
-    IdleStep,
     calls_text,
     is_operator,
     is_runtime_call,
-    worst_idle,
+    launching_operators,
+    single_gap,
+    single_ns,
+    start_ns,
 )
-from profiler_kit.diagnosis.phrases import advise, join_sentences, limit_percent, phase_name
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.records.report import Evidence, Finding, Severity, TraceReport
+from profiler_kit.diagnosis.phrases import advise, limit_percent, phase_name
+from profiler_kit.diagnosis.step_rule import StepPart, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.report import Report, Severity, TraceReport
 from profiler_kit.records.traces import FIRST_STEP_FACTOR, HostActivity, IdleTime
 from profiler_kit.units import percent, text
 
@@ -68,54 +70,45 @@ class _Start(NamedTuple):
     gap: IdleTime | None = None
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace with the largest share of first calls."""
-    if (worst := worst_idle(report, _start, lambda start: start.share)) is None:
-        return
-    step, start = worst.step, worst.match
+def _cold_start(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    start = _start(step)
+    if start is None:
+        return None
     place = "the device waits for work" if step.on_device else "the host does work"
-    place = "the host is in a gap" if start.gap is not None else place
-    yield RULE.finding(
+    return StepPart(
+        share=start.share,
+        share_name="first calls, share of the time",
         severity=_severity(step, start),
-        title=f"Cold start: for {percent(start.share)} of the time {place} that happens once",
-        explanation=join_sentences(
-            f"{step.prefix}The first step takes {text(start.ns, 'ns')} longer than the others."
+        title=f"Cold start: for {percent(start.share)} of the time {place if start.gap is None else 'the host is in a gap'} that "
+        "happens once",
+        sentences=(
+            f"The first step takes {text(start.ns, 'ns')} longer than the others."
             if start.first_step
-            else f"{step.prefix}One gap{_before(start.gap)} takes {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}. All "
-            f"other gaps of Python together take {text(step.idle_ns('python') - start.ns, 'ns')}."
+            else f"One gap{_before(start.gap)} takes {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}. All other gaps of "
+            f"Python together take {text(step.idle_ns('python') - start.ns, 'ns')}."
             if start.gap is not None
-            else f"{step.prefix}First calls take {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}: they load kernels or "
-            "start "
-            "libraries.",
+            else f"First calls take {text(start.ns, 'ns')} of {text(step.span_ns, 'ns')}: they load kernels or start libraries.",
             f"The longest: {calls_text(replace(call, ns=call.long_ns) for call in start.calls)}."
             if start.calls
             else "",
             "Later steps do not have this cost.",
-            worst.others_sentence(),
         ),
         advice=advise(
             "Record steady steps: {code}, with prof.step() at the end of each step.",
             "torch.profiler.schedule(wait=1, warmup=3, active=3)",
         ).then("" if step.facts.trains else _SERVER),
-        evidence=(
-            Evidence(
-                name="first calls, share of the time", value=100.0 * start.share, unit="percent", where=step.where
-            ),
-            Evidence(name="first calls", value=start.ns, unit="ns", where=step.where),
-            Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
-        ),
-        weight=start.share,
+        measures=(("first calls", start.ns, "ns"), ("span", step.span_ns, "ns")),
         claims=_claims(step, start),
     )
 
 
-def _severity(step: IdleStep, start: _Start) -> Severity:
-    if max(step.compile_ns, step.idle_ns("compilation")) >= start.ns:
+def _severity(step: StepWork, start: _Start) -> Severity:
+    if max(step.trace.compile_ns, step.idle_ns("compilation")) >= start.ns:
         return "low"  # steps after the compilation do not have this cost either
     return "high" if start.share >= HIGH_SHARE else "medium"
 
 
-def _claims(step: IdleStep, start: _Start) -> tuple[str, ...]:
+def _claims(step: StepWork, start: _Start) -> tuple[str, ...]:
     if start.gap is not None:
         return ("idle:python",)
     if not step.on_device:
@@ -125,28 +118,28 @@ def _claims(step: IdleStep, start: _Start) -> tuple[str, ...]:
     return ("idle:cold start", *LAUNCH_CLAIMS)
 
 
-def _start(step: IdleStep) -> _Start | None:
-    first_calls = tuple(activity for activity in step.activities if _is_first_call(step, activity))
+def _start(step: StepWork) -> _Start | None:
+    first_calls = tuple(activity for activity in step.trace.activities if _is_first_call(step, activity))
     direct_ns = step.idle_ns("cold start") + sum(a.ns for a in first_calls if is_operator(a.name))
-    ns = max(direct_ns, step.start_ns, step.single_ns)
+    ns = max(direct_ns, start_ns(step), single_ns(step))
     share = step.share(ns)
     if share < MIN_HOST_SHARE or (ns < FIRST_CALL_NS and share < HIGH_SHARE):
         return None
-    gap = step.single if ns == step.single_ns else None
-    return _Start(ns, share, first_calls, first_step=gap is None and step.start_ns > direct_ns, gap=gap)
+    gap = single_gap(step.trace) if ns == single_ns(step) else None
+    return _Start(ns, share, first_calls, first_step=gap is None and start_ns(step) > direct_ns, gap=gap)
 
 
 def _before(gap: IdleTime | None) -> str:
     return f" before work of {phase_name(gap.phase)}" if gap is not None and gap.phase not in ("", "other") else ""
 
 
-def _is_first_call(step: IdleStep, activity: HostActivity) -> bool:
+def _is_first_call(step: StepWork, activity: HostActivity) -> bool:
     if not step.on_device:
         return False
     if is_runtime_call(activity.name):
         return activity.longest_ns >= LONG_CALL_NS
     is_one_call = activity.longest_ns >= max(FIRST_CALL_NS, FIRST_CALL_SHARE * activity.ns)
-    return is_one_call and activity.name in step.launching and activity.phase != "data"
+    return is_one_call and activity.name in launching_operators(step) and activity.phase != "data"
 
 
-RULE = Rule("cold_start", DOC, no_findings, "place", check_trace)
+RULE = step_rule("cold_start", DOC, _cold_start, "place", steps=idle_steps)

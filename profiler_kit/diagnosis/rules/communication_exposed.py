@@ -8,9 +8,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, Exposed, worst_exposed
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, in_ranks
-from profiler_kit.diagnosis.trace_facts import on_device
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import CollectiveTime, TraceSummary
 from profiler_kit.units import percent, text
 
@@ -79,15 +78,15 @@ shows the rate of the collectives: below {text(LINK_BYTES_PER_S, "bytes/s")} the
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest exposed share."""
     worst = worst_exposed(report)
     if worst is None:
         return
-    exposed, trace = worst.match, worst.trace
+    exposed, trace = worst.match, worst.step.trace
     if exposed.small is not None or exposed.is_pipeline:
         return
-    device = on_device(trace)
+    device = trace.clock == "device"
     kinds = [
         f"{_kind_text(kind)} ({text(kind.sum_ns, 'ns')})"
         for kind in (trace.communication.by_kind if trace.communication is not None else ())
@@ -96,10 +95,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if exposed.share >= HIGH_SHARE else "medium",
         title=f"Exposed communication takes {percent(exposed.share)} of the time: no computation overlaps it",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Collectives run for {text(exposed.union_ns, 'ns')}, and for "
+            f"{worst.step.prefix}Collectives run for {text(exposed.union_ns, 'ns')}, and for "
             f"{text(exposed.exposed_ns, 'ns')} of it no other work runs."
             if device
-            else f"{worst.sentence_prefix}Collectives run for {text(exposed.exposed_ns, 'ns')} of {text(trace.span_ns, 'ns')} "
+            else f"{worst.step.prefix}Collectives run for {text(exposed.exposed_ns, 'ns')} of {text(trace.span_ns, 'ns')} "
             "while no operator runs.",
             f"Waiting for late ranks, {percent(exposed.wait_share)} of the time, is not counted."
             if exposed.wait_share
@@ -117,11 +116,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
                 name="exposed communication, of the span",
                 value=100.0 * exposed.share,
                 unit="percent",
-                where=worst.where,
+                where=worst.step.name,
             ),
-            Evidence(name="exposed communication", value=exposed.exposed_ns, unit="ns", where=worst.where),
-            Evidence(name="communication", value=exposed.union_ns, unit="ns", where=worst.where),
-            Evidence(name="span", value=trace.span_ns, unit="ns", where=worst.where),
+            Evidence(name="exposed communication", value=exposed.exposed_ns, unit="ns", where=worst.step.name),
+            Evidence(name="communication", value=exposed.union_ns, unit="ns", where=worst.step.name),
+            Evidence(name="span", value=trace.span_ns, unit="ns", where=worst.step.name),
         ),
         weight=exposed.share,
         claims=CLAIMS,
@@ -143,7 +142,7 @@ def _own_advice(trace: TraceSummary, exposed: Exposed) -> Advice:
     kind = main.kind if main is not None else ""
     if kind in _SHARDED_KINDS or any(_FSDP_OPERATOR.match(operator.name) for operator in trace.operators):
         return _SHARDED_ADVICE
-    is_ddp = on_device(trace) or any(_DDP_OPERATOR.search(operator.name) for operator in trace.operators)
+    is_ddp = trace.clock == "device" or any(_DDP_OPERATOR.search(operator.name) for operator in trace.operators)
     if kind in _ASYNC_CALLS or not is_ddp:
         call = _ASYNC_CALLS.get(kind, _ALL_REDUCE_CALL)
         return advise(
@@ -176,4 +175,4 @@ def _rate_sentence(main: CollectiveTime | None) -> str:
     )
 
 
-RULE = Rule("communication_exposed", DOC, in_ranks(check_trace), "cause", check_trace)
+RULE = Rule("communication_exposed", DOC, check, "cause", "both")

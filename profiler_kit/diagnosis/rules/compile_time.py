@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.compilation import MIN_COMPILE_SHARE, MIN_RECOMPILATIONS, worst_compilation
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.compilation import MIN_COMPILE_SHARE, MIN_RECOMPILATIONS, compilation_of
+from profiler_kit.diagnosis.phrases import limit_percent, plural
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, all_steps
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 HIGH_SHARE: Final = 0.25
@@ -24,43 +24,26 @@ Compilation happens in the first steps. If frames are compiled again and again, 
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace that compiles longest."""
-    worst = worst_compilation(report)
-    if worst is None or worst.match.recompilations >= MIN_RECOMPILATIONS:
-        return
-    trace, compilation = worst.trace, worst.match
-    yield RULE.finding(
-        severity="high" if compilation.share >= HIGH_SHARE else "medium",
+def _compile_time(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    compilation = compilation_of(step)
+    if compilation is None or compilation.recompilations >= MIN_RECOMPILATIONS:
+        return None
+    return StepPart(
+        share=compilation.share,
+        share_name="compilation, share of the time",
+        severity=severity_of(compilation.share, high=HIGH_SHARE),
         title=f"torch.compile compiles for {percent(compilation.share)} of the time",
-        explanation=join_sentences(
-            f"{worst.sentence_prefix}Compilation takes {text(compilation.ns, 'ns')} of {text(trace.span_ns, 'ns')}.",
-            f"It compiles {plural(compilation.frames, 'frame')}." if compilation.frames else "",
+        sentences=(
+            f"Compilation takes {text(compilation.ns, 'ns')} of {text(step.span_ns, 'ns')}.",
+            f"It compiles {plural(step.trace.compiled_frames, 'frame')}." if step.trace.compiled_frames else "",
             "Steps after the compilation do not have this cost.",
-            worst.others_sentence(),
         ),
         advice="Record after the compilation: run a few steps first, or {code}. To compile less often, keep the cache between "
         "processes (TORCHINDUCTOR_CACHE_DIR) or compile only the repeated block.",
         code="torch.profiler.schedule(wait=1, warmup=3, active=3)",
-        evidence=(
-            Evidence(
-                name="compilation, share of the time",
-                value=100.0 * compilation.share,
-                unit="percent",
-                where=worst.where,
-            ),
-            Evidence(name="compilation", value=compilation.ns, unit="ns", where=worst.where),
-            Evidence(name="compiled frames", value=compilation.frames, unit="count", where=worst.where),
-        ),
-        weight=compilation.share,
-        claims=("idle:compilation",) if trace.clock == "device" else ("idle:compilation", "busy"),
+        measures=(("compilation", compilation.ns, "ns"), ("compiled frames", step.trace.compiled_frames, "count")),
+        claims=compilation.claims,
     )
 
 
-RULE = Rule(
-    "compile_time",
-    DOC,
-    no_findings,
-    "place",
-    check_trace,
-)
+RULE = step_rule("compile_time", DOC, _compile_time, "place", steps=all_steps)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import capitalize, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.trace_facts import worst_trace
+from profiler_kit.diagnosis.phrases import capitalize, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
 from profiler_kit.diagnosis.work_sites import (
     MAX_LAUNCH_SHARE,
     MAX_PRODUCT_SHARE,
@@ -18,8 +17,8 @@ from profiler_kit.diagnosis.work_sites import (
     site_text,
     sites_sentence,
 )
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
-from profiler_kit.records.traces import TraceSummary, WorkSite
+from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.records.traces import WorkSite
 from profiler_kit.units import percent
 
 MIN_SAVING: Final = 0.15
@@ -39,35 +38,25 @@ the place takes time.
 """
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace and the place with the largest saving."""
-    if (worst := worst_trace(report, _largest_site, lambda site: site.saving.median)) is None:
-        return
-    site = worst.match
+def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    site = next(iter(removable_sites(step.trace.sites, MIN_SAVING)), None)
+    if site is None:
+        return None
     kinds = (("The function ", site.source), ("The module ", site.module), ("The operator ", site.operator))
-    kind = next((kind for kind, name in kinds if name), "")
-    yield RULE.finding(
-        severity="high" if site.saving.median >= LARGE_SAVING else "medium",
-        title=capitalize(
-            f"{kind}{site_text(site)} costs {percent(site.saving.median)} of the step{operators_text(site)}"
-        ),
-        explanation=join_sentences(
-            f"{worst.sentence_prefix}A replay of the step without its work, its launches and its waits is that much shorter.",
-            sites_sentence(worst.trace.sites, MIN_LISTED),
-            worst.others_sentence(),
+    kind, saving = next((kind for kind, name in kinds if name), ""), site.saving.median
+    return StepPart(
+        share=saving,
+        share_name="saving without it",
+        severity=severity_of(saving, high=LARGE_SAVING),
+        title=capitalize(f"{kind}{site_text(site)} costs {percent(saving)} of the step{operators_text(site)}"),
+        sentences=(
+            "A replay of the step without its work, its launches and its waits is that much shorter.",
+            sites_sentence(step.trace.sites, MIN_LISTED),
         ),
         advice=_advice(site),
-        evidence=(
-            Evidence(name="saving without it", value=100.0 * site.saving.median, unit="percent", where=worst.where),
-            Evidence(name="launches per step", value=site.launches, unit="count", where=worst.where),
-        ),
-        weight=site.saving.median,
+        measures=(("launches per step", site.launches, "count"),),
         claims=(site_claim(site),),
     )
-
-
-def _largest_site(trace: TraceSummary) -> WorkSite | None:
-    return next(iter(removable_sites(trace.sites, MIN_SAVING)), None)
 
 
 def _advice(site: WorkSite) -> str:
@@ -79,10 +68,4 @@ def _advice(site: WorkSite) -> str:
     return "Do this work less often or with less data, or move it out of the step."
 
 
-RULE = Rule(
-    "costly_place",
-    DOC,
-    check,
-    "site",
-    check,
-)
+RULE = step_rule("costly_place", DOC, _largest_site, "site", steps=idle_steps)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import LONG_CALL_NS, MIN_HOST_SHARE, IdleStep, calls_text, is_operator, worst_idle
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
-from profiler_kit.records.traces import HostActivity
+from profiler_kit.diagnosis.idle_time import (
+    LONG_CALL_NS,
+    MIN_HOST_SHARE,
+    calls_text,
+    is_operator,
+    launching_operators,
+    long_calls,
+)
+from profiler_kit.diagnosis.phrases import limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 HIGH_SHARE: Final = 0.25
@@ -38,46 +44,32 @@ Dispatching an operator to the device takes the host microseconds. Operators ins
 """
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the baseline or the trace with the largest share."""
-    if (worst := worst_idle(report, _operators, _total_ns)) is None:
-        return
-    step = worst.step
-    ns = _total_ns(worst.match)
+def _cpu_operators(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    launching = launching_operators(step)
+    calls = [
+        activity
+        for activity in long_calls(step)
+        if is_operator(activity.name) and activity.name not in launching and activity.name not in _NOT_COMPUTING
+    ]
+    ns = sum(activity.long_ns for activity in calls)
     share = step.share(ns)
-    yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium",
+    if not step.on_device or share < MIN_HOST_SHARE:
+        return None
+    return StepPart(
+        share=share,
+        share_name="idle time in operators on the CPU, share",
+        severity=severity_of(share, high=HIGH_SHARE),
         title=f"The device waits for operators on the CPU for {percent(share)} of the time",
-        explanation=join_sentences(
-            f"{step.prefix}These operators launch nothing and keep the device idle for {text(ns, 'ns')} {step.per_step}: "
-            f"{calls_text(worst.match)}.",
-            worst.others_sentence(),
+        sentences=(
+            f"These operators launch nothing and keep the device idle for {text(ns, 'ns')} {step.per_step}: "
+            f"{calls_text(calls)}.",
         ),
         advice="Run them on the device: create their inputs there, {code}, and remove .cpu() and .numpy() before them. If the "
         f"operator has no implementation for the device, replace it, or move this work: {step.facts.elsewhere()}.",
         code="x = torch.tensor(data, device=device)",
-        evidence=(
-            Evidence(
-                name="idle time in operators on the CPU, share", value=100.0 * share, unit="percent", where=step.where
-            ),
-            Evidence(name="idle time in operators on the CPU", value=ns, unit="ns", where=step.where),
-        ),
-        weight=share,
+        measures=(("idle time in operators on the CPU", ns, "ns"),),
         claims=("idle:op dispatch",),
     )
 
 
-def _operators(step: IdleStep) -> tuple[HostActivity, ...] | None:
-    operators = tuple(
-        activity
-        for activity in step.long_calls()
-        if is_operator(activity.name) and activity.name not in step.launching and activity.name not in _NOT_COMPUTING
-    )
-    return operators if step.on_device and step.share(_total_ns(operators)) >= MIN_HOST_SHARE else None
-
-
-def _total_ns(calls: tuple[HostActivity, ...]) -> int:
-    return sum(activity.long_ns for activity in calls)
-
-
-RULE = Rule("cpu_fallback", DOC, check, "cause", check)
+RULE = step_rule("cpu_fallback", DOC, _cpu_operators, steps=idle_steps)

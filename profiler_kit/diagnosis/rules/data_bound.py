@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from profiler_kit.diagnosis.idle_time import LONG_CALL_NS, call_name
-from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.timing import phase_shares
-from profiler_kit.diagnosis.trace_facts import idle_ns, on_device, worst_trace
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent
+from profiler_kit.diagnosis.rule import evidence_of
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
@@ -30,16 +30,15 @@ SINGLE_PROCESS_ITERATOR: Final = "_SingleProcessDataLoaderIter"
 WORKER_ITERATOR: Final = "_MultiProcessingDataLoaderIter"
 
 DOC = f"""
-Fires when fetching the batch takes more than {limit_percent(MIN_STEP_SHARE)} of the baseline's step by stopwatch (the target must
-have a data loader). Fires on a trace if the device is idle for more than {limit_percent(MIN_IDLE_SHARE)} of the span while it
-waits for data, or, without a device, if the host fetches data for more than {limit_percent(MIN_STEP_SHARE)} of the time.
+Fires if the device is idle for more than {limit_percent(MIN_IDLE_SHARE)} of the step while it waits for data, or, without a
+device, if the host fetches data for more than {limit_percent(MIN_STEP_SHARE)} of the time.
 
-- `high`: at least {limit_percent(HIGH_SHARE)} of the step or of the span.
+- `high`: at least {limit_percent(HIGH_SHARE)} of the time.
 - `medium`: otherwise.
 
-The stopwatch is the right clock for fetching, because this is work or waiting on the host. On a device, kernels that are
-still queued may hide part of it. The idle time of a trace has no such hidden part. Without a device nothing is hidden: operators
-of the data set and the time between them count, and so does fetching before the first operator of a marked step.
+On a device, kernels that are still queued may hide a part of the time of fetching that a stopwatch shows. Idle time has no such
+hidden part. Without a device nothing is hidden: operators of the data set and the time between them count, and so does fetching
+before the first operator of a marked step.
 
 A trace names the class of the loader's iterator. With `{SINGLE_PROCESS_ITERATOR}` the training process makes the batches
 (`num_workers=0`), and the advice is to use workers. With `{WORKER_ITERATOR}` there are workers, but too few or too slow. If a
@@ -69,64 +68,44 @@ def loader_advice(iterator: str, *, pins: bool) -> Advice:
     return ahead.then("Or make each sample cheaper: cheaper transforms, or a data set that is decoded once.")
 
 
-def check(report: Report) -> Iterator[Finding]:
-    """Yield at most one finding, for the baseline."""
-    run = report.baseline()
-    if run is None:
-        return
-    share = phase_shares(run, "stopwatch").get("data")
-    timing = next((t for t in run.phases if t.phase == "data"), None)
-    if share is None or timing is None or timing.stopwatch_ns is None or share <= MIN_STEP_SHARE:
-        return
-    yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium",
-        title=f"Fetching the batch takes {percent(share)} of the step",
-        explanation=f"In {quoted_name(run)} the host spends {text(timing.stopwatch_ns, 'ns')} of each step in next(loader)."
-        + (" Kernels queued before may still run during this time." if run.clock == "kernel" else ""),
-        advice=loader_advice("", pins=run.clock == "kernel"),
-        evidence=(
-            Evidence(name="data phase by stopwatch", value=100.0 * share, unit="percent", where=run.config.name),
-            Evidence(name="data phase", value=timing.stopwatch_ns, unit="ns", where=run.config.name),
-        ),
-        weight=share,
-        claims=("idle:waiting for data",) if run.clock == "kernel" else _HOST_CLAIMS,
-    )
-
-
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace that waits longest for data."""
-    if (worst := worst_trace(report, _data_time, lambda data: data.share)) is None:
-        return
-    trace, data = worst.trace, worst.match
-    device = on_device(trace)
-    loader = trace.loaders[0] if trace.loaders else ""
-    steps = f", over {plural(len(trace.working_steps), 'step')}" if trace.steps else ""
-    yield RULE.finding(
-        severity="high" if data.share >= HIGH_SHARE else "medium",
+def _data_bound(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    data = _data_time(step)
+    if data is None:
+        return None
+    loader = next(iter(step.trace.loaders), "")
+    return StepPart(
+        share=data.share,
+        share_name="data, share of the time",
+        severity=severity_of(data.share, high=HIGH_SHARE),
         title=f"The device waits for data for {percent(data.share)} of the time"
-        if device
+        if step.on_device
         else f"Fetching data takes {percent(data.share)} of the time",
-        explanation=join_sentences(
-            f"{worst.sentence_prefix}It is idle for {text(data.ns, 'ns')} of {text(data.total_ns, 'ns')} while the host fetches "
-            f"the next batch{steps}."
-            if device
-            else f"{worst.sentence_prefix}The host fetches batches for {text(data.ns, 'ns')} of "
-            f"{text(data.total_ns, 'ns')}{steps}, and the model does not run meanwhile.",
+        sentences=(
+            f"It is idle for {text(data.ns, 'ns')} of {text(data.total_ns, 'ns')} while the host fetches the next batch, "
+            f"{step.per_step}."
+            if step.on_device
+            else f"The host fetches batches for {text(data.ns, 'ns')} of {text(data.total_ns, 'ns')} {step.per_step}, and the "
+            "model does not run meanwhile.",
             _LOADER_EXPLANATIONS.get(loader, ""),
-            _longest_call(trace),
-            worst.others_sentence(),
+            _longest_call(step.trace),
         ),
-        advice=loader_advice(loader, pins=bool(device)),
-        evidence=(
-            Evidence(name="data, share of the time", value=100.0 * data.share, unit="percent", where=worst.where),
-            Evidence(
-                name="waiting for data" if device else "fetching data", value=data.ns, unit="ns", where=worst.where
-            ),
-            Evidence(name="span" if device else "time", value=data.total_ns, unit="ns", where=worst.where),
+        advice=loader_advice(loader, pins=step.on_device),
+        measures=(
+            ("waiting for data" if step.on_device else "fetching data", data.ns, "ns"),
+            ("time", data.total_ns, "ns"),
         ),
-        weight=data.share,
-        claims=("idle:waiting for data",) if device else _HOST_CLAIMS,
+        evidence=tuple(_stopwatch_evidence(report)),
+        claims=("idle:waiting for data",) if step.on_device else _HOST_CLAIMS,
     )
+
+
+def _stopwatch_evidence(report: Report | TraceReport) -> Iterator[Evidence]:
+    """Yield the time of next(loader) in the timed steps of a report, of which queued kernels may hide a part."""
+    run = report.baseline() if isinstance(report, Report) else None
+    if run is not None:
+        timing = next((timing for timing in run.timed_phases if timing.phase == "data"), None)
+        stopwatch_ns = timing.stopwatch_ns if timing is not None else None
+        yield from evidence_of(run.config.name, ("data phase by stopwatch", stopwatch_ns, "ns"))
 
 
 class _DataTime(NamedTuple):
@@ -141,14 +120,14 @@ class _DataTime(NamedTuple):
         return min(1.0, self.ns / self.total_ns)
 
 
-def _data_time(trace: TraceSummary) -> _DataTime | None:
-    """Return the time that `trace` waits for data; None below the limits."""
-    waiting_ns = idle_ns(trace, "waiting for data")
-    if on_device(trace):
+def _data_time(step: StepWork) -> _DataTime | None:
+    """Return the time that `step` waits for data; None below the limits."""
+    trace, waiting_ns = step.trace, step.idle_ns("waiting for data")
+    if step.on_device:
         data = _DataTime(waiting_ns, trace.span_ns)
         return data if data.share > MIN_IDLE_SHARE else None
     phase = trace.phase("data")
-    if trace.clock != "host" or trace.span_ns < LONG_CALL_NS or phase is None:
+    if trace.span_ns < LONG_CALL_NS or phase is None:
         return None
     candidates = [_DataTime(waiting_ns + phase.kernel_ns, trace.span_ns)]
     # Marked steps include fetching before the first operator of the trace, which its span does not.
@@ -167,4 +146,4 @@ def _longest_call(trace: TraceSummary) -> str:
     return f"It spends {text(longest.ns, 'ns')} of it in {call_name(longest)}."
 
 
-RULE = Rule("data_bound", DOC, check, "place", check_trace)
+RULE = step_rule("data_bound", DOC, _data_bound, "place", steps=idle_steps)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.diagnosis.advice import trials_of
 from profiler_kit.diagnosis.convolution_groups import timed_convolutions
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, total_ns, trials_of, work_claims, worst_step
+from profiler_kit.diagnosis.facts import counts_of
+from profiler_kit.diagnosis.phrases import join_list, layer_name, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, module_claims, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import is_product
-from profiler_kit.records.counts import StaticCount
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # A quarter of the step for layers that do few percent of the operations.
@@ -30,62 +29,36 @@ of its operators or the names of its kernels do.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Depthwise:
-    """The time of depthwise convolutions, its share of the step, and their modules or claims."""
-
-    ns: int
-    share: float
-    paths: tuple[str, ...]
-    claims: tuple[str, ...]
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of depthwise convolutions."""
-    static = report.static if isinstance(report, Report) else None
-    if (worst := worst_step(report, lambda work: depthwise_layers(work, static), lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
-    yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Depthwise convolutions take {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
-            f"{f' in {join_list([layer_name(path) for path in match.paths])}' if match.paths else ''}.",
+def _depthwise(report: Report | TraceReport, work: StepWork) -> StepPart | None:
+    """Return the depthwise convolutions of `work`; None below the limit."""
+    layers = [layer for layer in timed_convolutions(work, counts_of(report)) if layer.is_depthwise]
+    kernels = work.select(lambda item: item.family == FAMILY)
+    ns, paths, claims = total_ns(kernels), tuple[str, ...](), work_claims(work, kernels)
+    if (layers_ns := sum(layer.ns for layer in layers)) >= ns:
+        paths = tuple(layer.path for layer in layers if layer.path)
+        ns, claims = layers_ns, module_claims(paths) or work_claims(work, work.select(is_product))
+    share = work.share(ns)
+    if share < MIN_SHARE:
+        return None
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE),
+        title=f"Depthwise convolutions take {percent(share)} of the {work.facts.whole}",
+        sentences=(
+            f"They take {text(ns, 'ns')} of {work.clock_name} {work.per_step}"
+            f"{f' in {join_list([layer_name(path) for path in paths])}' if paths else ''}.",
             "Each value is multiplied by one small filter, so memory bandwidth limits them, and tensor cores cannot be used.",
-            worst.others_sentence(),
         ),
         advice="Use channels last, {code} and the same for the inputs"
         f"{'' if work.facts.half else f', and 16 bits, {work.autocast}'}. Dense convolutions with fewer channels, or "
         "groups of 16 channels and more, use the device better. This changes the model.",
         code="model.to(memory_format=torch.channels_last)",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of depthwise convolutions", value=match.ns, unit="ns", where=work.source),
-        ),
-        paths=match.paths,
+        measures=(("time of depthwise convolutions", ns, "ns"),),
+        paths=paths,
         trials=trials_of(report, "channels_last", "amp_bf16"),
-        weight=match.share,
-        claims=match.claims,
+        claims=claims,
     )
 
 
-def depthwise_layers(work: StepWork, static: StaticCount | None) -> _Depthwise | None:
-    """Return the depthwise convolutions of `work`; None below the limit."""
-    layers = [layer for layer in timed_convolutions(work, static) if layer.is_depthwise]
-    kernels = work.select(lambda item: item.family == FAMILY)
-    layers_ns = sum(layer.ns for layer in layers)
-    if layers_ns >= total_ns(kernels):
-        paths = tuple(layer.path for layer in layers if layer.path)
-        claims = tuple(f"busy:module:{path}" for path in paths) or work_claims(work, work.select(is_product))
-        ns = layers_ns
-    else:
-        paths, claims, ns = (), work_claims(work, kernels), total_ns(kernels)
-    share = work.share(ns)
-    return _Depthwise(ns=ns, share=share, paths=paths, claims=claims) if share >= MIN_SHARE else None
-
-
 # Channels_last kernels of depthwise convolutions take about half of the time.
-KEEPS: Final = 0.5
-
-RULE = Rule("depthwise", DOC, check, "cause", check, keeps=KEEPS)
+RULE = step_rule("depthwise", DOC, _depthwise, keeps=0.5)

@@ -7,8 +7,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.recorded import MIN_UNRECORDED_SHARE, lost_text, record_code, unrecorded_text
-from profiler_kit.diagnosis.rule import Rule, evidence_of, no_findings
-from profiler_kit.diagnosis.trace_facts import worst_trace
+from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.step_work import all_steps, worst_step
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import MAX_UNRECORDED_SHARE, TraceSummary, idle_by_cause
 
@@ -31,13 +31,13 @@ A program whose operators look the same on a CPU, recorded without the device, i
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace that lacks most."""
     if any(trace.hardware_counters for trace in report.traces):
         return
-    if (worst := worst_trace(report, _missing_share, lambda share: share)) is None:
+    if (worst := worst_step(all_steps(report), lambda step: _missing_share(step.trace), lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.match
+    trace, share = worst.step.trace, worst.match
     record = trace.device_record
     assert record is not None
     is_partial = not trace.is_unrecorded
@@ -49,16 +49,16 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if not is_partial else "medium" if share >= LARGE_MISSING_SHARE else "low",
         title=f"The device was {'recorded in part' if is_partial or trace.clock == 'device' else 'not recorded'}: {reason}",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}The trace says nothing about the device: neither whether it is busy, nor its waits."
+            f"{worst.step.prefix}The trace says nothing about the device: neither whether it is busy, nor its waits."
             if not is_partial
-            else f"{worst.sentence_prefix}The time of missing work looks idle.",
+            else f"{worst.step.prefix}The time of missing work looks idle.",
             "The host's times are those of launching the work." if not is_partial else "",
             f"{lost_text(trace)}." if record.lost_events and launches else "",
             worst.others_sentence(),
         ),
         advice=_advice(trace),
         evidence=evidence_of(
-            worst.where,
+            worst.step.name,
             ("launches", record.launches, "count"),
             ("launches without a kernel", record.unrecorded_launches, "count"),
             ("device events", trace.device_events, "count"),
@@ -107,4 +107,4 @@ def _advice(trace: TraceSummary) -> Advice:
     )
 
 
-RULE = Rule("device_not_recorded", DOC, no_findings, "runs", check_trace, states_share=False)
+RULE = Rule("device_not_recorded", DOC, check, "runs", "traces", states_share=False)

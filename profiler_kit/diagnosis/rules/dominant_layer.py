@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import convolution_of, join_sizes
@@ -18,26 +19,16 @@ from profiler_kit.diagnosis.phrases import (
     work_text,
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import step_works
-from profiler_kit.diagnosis.timing import module_node, ns_by_path, ratio
-from profiler_kit.diagnosis.trace_layers import (
-    MIN_PRODUCT_SHARE,
-    dominant_calls,
-    dominant_module,
-    dominant_operator_calls,
-)
-from profiler_kit.diagnosis.trace_shapes import dominant_shape
-from profiler_kit.records.comparison import clock_name
+from profiler_kit.diagnosis.step_work import StepWork, step_works, worst_step
+from profiler_kit.diagnosis.timing import module_node, ratio
+from profiler_kit.diagnosis.trace_layers import MIN_TIME_SHARE, dominant_layer, layer_at
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
-from profiler_kit.records.families import is_product_family
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
 # With four fifths of the work in one layer, making everything else free saves at most a fifth (Amdahl's law).
 MIN_WORK_SHARE: Final = 0.80
-# Memory-bound neighbors (activations, normalization) take time too, even if one layer does all the work.
-MIN_TIME_SHARE: Final = 0.60
 # From half of the time, removing this layer makes the step twice as fast. No other layer can save as much.
 HIGH_TIME_SHARE: Final = 0.50
 # From a quarter of the time, removing this layer makes the step a third faster. Below, most time is elsewhere.
@@ -45,7 +36,7 @@ MEDIUM_TIME_SHARE: Final = 0.25
 
 DOC = f"""
 Fires when one module does at least {limit_percent(MIN_WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs if the model
-has none), or takes at least {limit_percent(MIN_TIME_SHARE)} of the baseline's device time (operator time on a CPU).
+has none), or takes at least {limit_percent(MIN_TIME_SHARE)} of the device time (operator time on a CPU).
 
 - `high`: the layer takes at least {limit_percent(HIGH_TIME_SHARE)} of the step, or the time was not measured.
 - `medium`: it takes at least {limit_percent(MEDIUM_TIME_SHARE)} of the step.
@@ -63,11 +54,10 @@ smaller kernel.
 At least half of the layer's time must be that of convolutions, matrix products, attention or recurrent layers. Other work has
 other causes than the size of the layer, and other rules.
 
-In a trace, the rule looks for a module whose own work takes at least {limit_percent(MIN_TIME_SHARE)} of the busy time. What
-torch.compile generates is not a module of the source. Without module names, it looks for a convolution, matrix product or
-attention whose calls with the same input shapes take as much, backward included. One call per step is one layer; several
-calls may be several equal layers. Without shapes, it looks for at most three kernels that each run once per step. On a CPU, it
-looks for the longest calls of at most three operators.
+What torch.compile generates is not a module of the source. Without module names, the rule looks for a convolution, matrix
+product or attention whose calls with the same input shapes take as much, backward included. One call per step is one layer;
+several calls may be several equal layers. Without shapes, it looks for at most three kernels that each run once per step. On a
+CPU, it looks for the longest calls of at most three operators.
 
 The rule ignores models with a single layer that does work.
 """
@@ -75,49 +65,95 @@ The rule ignores models with a single layer that does work.
 _Alternative = tuple[LayerChange, StepBounds | None]
 
 
-def check(report: Report) -> Iterator[Finding]:
-    """Yield at most one finding: for the layer with most work, otherwise for the layer with most time."""
-    run = report.baseline()
-    most_work, most_time = _most_work(report.static), _most_time(run)
-    if most_work is not None and most_work[1] >= MIN_WORK_SHARE:
-        path = most_work[0]
-        if run is not None and not _is_mostly_products(run, path):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CountedLayer:
+    """A layer of a report as counted. `time_share`: its share of the busy time; None if it was not measured."""
+
+    report: Report
+    static: StaticCount
+    node: ModuleNode
+    time_share: float | None
+
+    @property
+    def work_share(self) -> float | None:
+        """Its share of the work of the forward pass."""
+        return ratio(_forward_work(self.node, self.static), _forward_work(self.static, self.static))
+
+    @property
+    def unit(self) -> str:
+        """The unit of that work."""
+        return "MACs" if self.static.forward.macs > 0 else "FLOPs"
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether it takes little of the time, so that a change gains little."""
+        return self.time_share is not None and self.time_share < MEDIUM_TIME_SHARE
+
+    def alternatives(self) -> list[_Alternative]:
+        """Return the possible changes of a convolution, each with bounds for the new step; nothing for other layers."""
+        conv = convolution_of(self.node)
+        if conv is None or self.node.path == "":
+            return []
+        run = self.report.baseline()
+        return [(change, step_bounds(self.report, run, self.node, change)) for change in layer_changes(self.node, conv)]
+
+    def changed_macs(self, change: LayerChange) -> int:
+        """Return the forward MACs of the model after the change."""
+        return self.static.forward.macs - self.node.forward.macs + change.layer_macs
+
+
+def check(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding: for the layer with most counted work, otherwise for the layer with most time."""
+    path, steps = _most_work(report), tuple(step_works(report))
+    find = dominant_layer if path is None else lambda step: layer_at(step, path)
+    if (worst := worst_step(steps, find, lambda layer: layer.ns)) is not None:
+        step, layer = worst.step, worst.match
+        share = step.share(layer.ns)
+        counted = _counted_layer(report, layer.path, layer.ns / step.busy_ns)
+        # A layer that explains little of the step is not its cause, however much of the device time it takes.
+        if counted is None and share < MEDIUM_TIME_SHARE:
             return
-    elif most_time is not None and most_time[1] >= MIN_TIME_SHARE:
-        path = most_time[0]
-    else:
-        return
-    static, node = report.static, module_node(report.static, path)
-    work_share = (
-        ratio(_forward_work(node, static), _forward_work(static, static))
-        if node is not None and static is not None
-        else None
-    )
-    time_share = ratio(ns_by_path(run)[path], run.device_ns) if run is not None else None
-    work = next(step_works(report), None)
-    step_share = work.share(work.module_ns.get(path, 0)) if work is not None else time_share
-    clock = clock_name(run.clock if run is not None else None)
-    alternatives = _alternatives(report, run, node)
-    unit = "MACs" if static is not None and static.forward.macs > 0 else "FLOPs"
-    yield RULE.finding(
-        severity=_severity(step_share),
-        title=_title(path, unit, work_share, time_share, clock),
+        others = (
+            worst.others_sentence()
+            or f"Everything else takes {percent(1.0 - layer.ns / step.busy_ns)} of the {step.clock_name}."
+        )
+        yield RULE.finding(
+            severity=_severity(share),
+            title=layer.title
+            if counted is None
+            else f"{layer_name_capitalized(counted.node.path)} {_work_and_time(counted, step)}",
+            explanation=join_sentences(_work_text(counted), f"{step.prefix}{layer.explanation}", others),
+            advice=layer.advice if counted is None else _advice(counted),
+            evidence=(*layer.evidence, *_evidence(counted)),
+            paths=() if layer.path is None else (layer.path,),
+            weight=share,
+            claims=layer.claims,
+            computed=counted is not None and bool(counted.alternatives()) and not counted.is_fast,
+        )
+    elif not steps and (counted := _counted_layer(report, path, None)) is not None:
+        yield _unmeasured(counted)
+
+
+def _unmeasured(layer: _CountedLayer) -> Finding:
+    share = layer.work_share or 0.0
+    return RULE.finding(
+        severity="high",
+        title=f"{layer_name_capitalized(layer.node.path)} does {percent(share)} of the forward pass's {layer.unit}",
         explanation=join_sentences(
-            _layer_work(node), _layer_rate(report, run, node), _other_layers(work_share, time_share, clock)
+            _work_text(layer), f"All other layers together do {percent(max(0.0, 1.0 - share))} of the work."
         ),
-        advice=_advice(static, node, time_share, alternatives, run),
-        evidence=_evidence(report, run, path, unit, work_share, time_share, alternatives),
-        paths=(path,),
-        weight=step_share if step_share is not None else work_share or 0.0,
-        claims=(f"busy:module:{path}",) if step_share is not None else (),
-        computed=bool(alternatives) and not (time_share is not None and time_share < MEDIUM_TIME_SHARE),
+        advice=_advice(layer),
+        evidence=_evidence(layer),
+        paths=(layer.node.path,),
+        weight=share,
+        computed=bool(layer.alternatives()),
     )
 
 
-def _severity(time_share: float | None) -> Severity:
-    if time_share is None or time_share >= HIGH_TIME_SHARE:
+def _severity(share: float) -> Severity:
+    if share >= HIGH_TIME_SHARE:
         return "high"
-    return "medium" if time_share >= MEDIUM_TIME_SHARE else "low"
+    return "medium" if share >= MEDIUM_TIME_SHARE else "low"
 
 
 def _forward_work(counted: ModuleNode | StaticCount, static: StaticCount) -> int:
@@ -125,111 +161,70 @@ def _forward_work(counted: ModuleNode | StaticCount, static: StaticCount) -> int
     return counted.forward.macs if static.forward.macs > 0 else counted.forward.flops
 
 
-def _most_work(static: StaticCount | None) -> tuple[str, float] | None:
-    """The path with most work and its share of the forward pass; None if fewer than two modules do work."""
+def _most_work(report: Report | TraceReport) -> str | None:
+    """The path that does most of the work of the forward pass; None without one, or if fewer than two modules do work."""
+    static = report.static if isinstance(report, Report) else None
     if static is None or _forward_work(static, static) <= 0:
         return None
     nodes = [node for node in static.modules if node.path not in PSEUDO_PATHS and _forward_work(node, static) > 0]
-    if len(nodes) < 2:
+    largest = max(nodes, key=lambda node: _forward_work(node, static), default=None)
+    if largest is None or len(nodes) < 2:
         return None
-    largest = max(nodes, key=lambda node: _forward_work(node, static))
-    return largest.path, _forward_work(largest, static) / _forward_work(static, static)
+    return largest.path if _forward_work(largest, static) >= MIN_WORK_SHARE * _forward_work(static, static) else None
 
 
-def _most_time(run: ConfigRun | None) -> tuple[str, float] | None:
-    """The path with most time and its share of the run's time; None if fewer than two modules take time."""
-    if run is None or not run.device_ns:
+def _counted_layer(report: Report | TraceReport, path: str | None, time_share: float | None) -> _CountedLayer | None:
+    node = module_node(report.static, path) if isinstance(report, Report) and path is not None else None
+    if not isinstance(report, Report) or report.static is None or node is None:
         return None
-    path_times = [(path, ns) for path, ns in ns_by_path(run).most_common() if path not in PSEUDO_PATHS]
-    if len(path_times) < 2 or not _is_mostly_products(run, path_times[0][0]):
-        return None
-    return path_times[0][0], path_times[0][1] / run.device_ns
+    return _CountedLayer(report=report, static=report.static, node=node, time_share=time_share)
 
 
-def _is_mostly_products(run: ConfigRun, path: str) -> bool:
-    """Whether at least half of the time of the module is that of products. Other work has other causes than its size."""
-    kernels = [kernel for layer in run.modules if layer.path == path for kernel in layer.kernels]
-    products_ns = sum(kernel.kernel_ns for kernel in kernels if is_product_family(kernel.family))
-    return not kernels or products_ns >= MIN_PRODUCT_SHARE * sum(kernel.kernel_ns for kernel in kernels)
-
-
-def _title(path: str, unit: str, work_share: float | None, time_share: float | None, clock: str) -> str:
-    clauses = []
-    if work_share is not None:
-        clauses.append(f"does {percent(work_share)} of the forward pass's {unit}")
-    if time_share is not None:
-        clauses.append(f"takes {percent(time_share)} of the {clock}")
+def _work_and_time(layer: _CountedLayer, step: StepWork) -> str:
+    work = (
+        f"does {percent(layer.work_share)} of the forward pass's {layer.unit} " if layer.work_share is not None else ""
+    )
     # much work in little time needs no action, so the title contrasts the two
-    conjunction = " but " if time_share is not None and time_share < MEDIUM_TIME_SHARE else " and "
-    return f"{layer_name_capitalized(path)} {conjunction.join(clauses)}"
+    conjunction = "" if not work else "but " if layer.is_fast else "and "
+    return f"{work}{conjunction}takes {percent(layer.time_share or 0.0)} of the {step.clock_name}"
 
 
-def _layer_work(node: ModuleNode | None) -> str:
-    conv = convolution_of(node) if node is not None else None
-    if node is None:
+def _work_text(layer: _CountedLayer | None) -> str:
+    """Return sentences about the counted work of the layer and its rate; empty in a trace."""
+    if layer is None:
         return ""
-    if conv is None:
-        return f"This {node.class_name} needs {work_text(node.forward.macs, 'MACs')} in the forward pass of one step."
-    return (
-        f"It convolves {conv.channels_in} channels into {conv.channels_out} with a {join_sizes(conv.kernel)} kernel at "
+    node, conv, run = layer.node, convolution_of(layer.node), layer.report.baseline()
+    rate = efficiency(layer.report, run, node.path, "forward") if run is not None else None
+    work = (
+        f"This {node.class_name} needs {work_text(node.forward.macs, 'MACs')} in the forward pass of one step."
+        if conv is None
+        else f"It convolves {conv.channels_in} channels into {conv.channels_out} with a {join_sizes(conv.kernel)} kernel at "
         f"{join_sizes(conv.grid)} positions: {work_text(node.forward.macs, 'MACs')} forward. That is {conv.macs_formula()} = "
         f"{conv.macs_per_image:,} multiply-accumulates (MACs) for each of {plural(conv.images, 'image')}."
     )
+    return join_sentences(work, f"Its forward pass {rate.sentence()}" if rate is not None else "")
 
 
-def _layer_rate(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> str:
-    rate = efficiency(report, run, node.path, "forward") if run is not None and node is not None else None
-    return f"Its forward pass {rate.sentence()}" if rate is not None else ""
-
-
-def _other_layers(work_share: float | None, time_share: float | None, clock: str) -> str:
-    if time_share is not None:
-        return f"Everything else takes {percent(max(0.0, 1.0 - time_share))} of the {clock}."
-    if work_share is not None:
-        return f"All other layers together do {percent(max(0.0, 1.0 - work_share))} of the work."
-    return ""
-
-
-def _alternatives(report: Report, run: ConfigRun | None, node: ModuleNode | None) -> list[_Alternative]:
-    """The possible changes of the convolution `node`, each with bounds for the new step; empty for other layers."""
-    conv = convolution_of(node) if node is not None else None
-    if node is None or conv is None or report.static is None or node.path == "":
-        return []
-    return [(change, step_bounds(report, run, node, change)) for change in layer_changes(node, conv)]
-
-
-def _changed_macs(static: StaticCount, node: ModuleNode, change: LayerChange) -> int:
-    """The forward MACs of the model after the change."""
-    return static.forward.macs - node.forward.macs + change.layer_macs
-
-
-def _advice(
-    static: StaticCount | None,
-    node: ModuleNode | None,
-    time_share: float | None,
-    alternatives: list[_Alternative],
-    run: ConfigRun | None,
-) -> str:
-    if time_share is not None and time_share < MEDIUM_TIME_SHARE:
+def _advice(layer: _CountedLayer) -> str:
+    time_share, node = layer.time_share, layer.node
+    if time_share is not None and layer.is_fast:
         return (
             f"Look at the layers with more time first. Without this layer the step would be at most "
             f"{factor_text(1.0 / (1.0 - time_share))} as fast."
         )
     first = " first" if time_share is None or time_share >= HIGH_TIME_SHARE else ""
-    if node is not None and node.path == "":
+    if node.path == "":
         return f"Look{first} at the code in the model's own forward(), outside its submodules."
-    if node is None or static is None or convolution_of(node) is None:
-        return f"Change this layer{first}: use fewer channels or features, a smaller input, or fewer calls."
+    alternatives, total = layer.alternatives(), layer.static.forward.macs
     if not alternatives:
-        return f"Change this layer{first}: use fewer channels, or a smaller input."
-    total = static.forward.macs
+        return f"Change this layer{first}: use fewer channels or features, a smaller input, or fewer calls."
     summary = [
-        f"{factor_text(total / _changed_macs(static, node, change))}{' fewer MACs' if i == 0 else ''} with {change.name}"
+        f"{factor_text(total / layer.changed_macs(change))}{' fewer MACs' if i == 0 else ''} with {change.name}"
         for i, (change, _) in enumerate(alternatives)
     ]
     details = [
-        f"{capitalize(change.name)} ({change.detail}): {work_text(_changed_macs(static, node, change), 'MACs')} instead of "
-        f"{work_text(total, 'MACs')}{_new_step(bounds, run)}."
+        f"{capitalize(change.name)} ({change.detail}): {work_text(layer.changed_macs(change), 'MACs')} instead of "
+        f"{work_text(total, 'MACs')}{_new_step(bounds, layer.report.baseline())}."
         for change, bounds in alternatives
     ]
     return join_sentences(
@@ -257,64 +252,35 @@ def _step_assumptions(alternatives: list[_Alternative]) -> str:
     return "The step times assume that this layer stays as efficient as now."
 
 
-def _evidence(
-    report: Report,
-    run: ConfigRun | None,
-    path: str,
-    unit: str,
-    work_share: float | None,
-    time_share: float | None,
-    alternatives: list[_Alternative],
-) -> Iterator[Evidence]:
-    if work_share is not None:
-        yield Evidence(name=f"share of forward {unit}", value=100.0 * work_share, unit="percent", where=path)
-    if time_share is not None and run is not None:
-        name = f"share of {clock_name(run.clock)}"
-        yield Evidence(name=name, value=100.0 * time_share, unit="percent", where=f"{path}, {run.config.name}")
-    node = module_node(report.static, path)
-    if report.static is None or node is None:
+def _evidence(layer: _CountedLayer | None) -> Iterator[Evidence]:
+    if layer is None:
         return
-    yield Evidence(name="forward MACs a step", value=node.forward.macs, unit="macs", where=path)
-    step_share = ratio(node.step_cost.flops, report.static.step.flops)
-    if step_share is not None:
-        yield Evidence(name="share of the step's FLOPs", value=100.0 * step_share, unit="percent", where=path)
-    rate = efficiency(report, run, path, "forward") if run is not None else None
+    node, run = layer.node, layer.report.baseline()
+    flops_share = ratio(node.step_cost.flops, layer.static.step.flops)
+    yield from evidence_of(
+        node.path,
+        (
+            f"share of forward {layer.unit}",
+            100.0 * layer.work_share if layer.work_share is not None else None,
+            "percent",
+        ),
+        ("forward MACs a step", node.forward.macs, "macs"),
+        ("share of the step's FLOPs", 100.0 * flops_share if flops_share is not None else None, "percent"),
+    )
+    rate = efficiency(layer.report, run, node.path, "forward") if run is not None else None
     if rate is not None:
         yield from rate.evidence()
-    for change, bounds in alternatives:
+    for change, bounds in layer.alternatives():
         name = change.name
         yield from evidence_of(
             "computed",
-            (f"forward MACs with {name}", _changed_macs(report.static, node, change), "macs"),
+            (f"forward MACs with {name}", layer.changed_macs(change), "macs"),
             (f"step with {name}, at most", bounds.high_ns if bounds is not None else None, "ns"),
             (f"step with {name}, at least", bounds.low_ns if bounds is not None else None, "ns"),
         )
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for a module; without modules, for one input shape; without shapes, for a few calls."""
-    dominant = (
-        dominant_module(report, MIN_TIME_SHARE)
-        or dominant_shape(report, MIN_TIME_SHARE)
-        or dominant_calls(report, MIN_TIME_SHARE)
-        or dominant_operator_calls(report, MIN_TIME_SHARE)
-    )
-    # A layer that explains little of the step is not its cause, however much of the device time it takes.
-    if dominant is None or dominant.weight < MEDIUM_TIME_SHARE:
-        return
-    yield RULE.finding(
-        severity=_severity(dominant.weight),
-        title=dominant.title,
-        explanation=join_sentences(dominant.explanation, _other_layers(None, dominant.share, dominant.clock)),
-        advice=dominant.advice,
-        evidence=dominant.evidence,
-        paths=dominant.paths,
-        weight=dominant.weight,
-        claims=dominant.claims,
-    )
-
-
 # Half of the work of the layer.
 KEEPS: Final = 0.5
 
-RULE = Rule("dominant_layer", DOC, check, "place", check_trace, states_share=False, keeps=KEEPS)
+RULE = Rule("dominant_layer", DOC, check, "place", "both", states_share=False, keeps=KEEPS)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.rules.embedding_gradients import embedding_gradients
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims
 from profiler_kit.records.families import family_name
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # A network mostly multiplies. Other work that takes a quarter of the step is worth a look at its source line.
@@ -49,43 +46,33 @@ subtracted, so the share is a lower bound.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
-    """The kernels (on a CPU: operators) of one family, their time and share of the step without what makes batches."""
-
-    family: str
-    kernels: tuple[Work, ...]
-    ns: int
-    share: float
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of one kind of operations."""
-    if (worst := worst_step(report, _dominant_kind, lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
-    operators = work.select(lambda item: item.family == match.family, operators=True) or match.kernels
-    calls = total_calls(operators) // work.steps
-    largest = (
-        operators[0].name if len(operators[0].name) <= MAX_NAME_LENGTH else f"{operators[0].name[:MAX_NAME_LENGTH]}..."
-    )
+def _dominant_kind(report: Report | TraceReport, work: StepWork) -> StepPart | None:
+    """Return the kernels (on a CPU: operators) of the family with most time; None below the limit."""
+    by_family: defaultdict[str, list[Work]] = defaultdict(list)
+    for item in work.select(lambda item: item.family in _ADVICE):
+        by_family[item.family].append(item)
+    if not by_family:
+        return None
+    family, kernels = max(by_family.items(), key=lambda pair: total_ns(pair[1]))
+    ns = max(0, total_ns(kernels) - work.host_data_ns)
+    share = work.share(ns)
+    if share < MIN_SHARE:
+        return None
+    operators = work.select(lambda item: item.family == family, operators=True) or tuple(kernels)
     parts = [f"{item.name[:MAX_NAME_LENGTH]} {text(item.ns, 'ns')}" for item in operators[:3]]
-    yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"{family_name(match.family).capitalize()} ({largest}) take {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}"
-            f"{', without data loading' if work.host_data_ns else ''}. In all, there are {calls:,} calls{work.facts.each}: "
-            f"{join_list(parts)}.",
-            worst.others_sentence(),
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE),
+        title=f"{family_name(family).capitalize()} ({_shortened(operators[0].name)}) take {percent(share)} of the "
+        f"{work.facts.whole}",
+        sentences=(
+            f"They take {text(ns, 'ns')} of {work.clock_name} {work.per_step}"
+            f"{', without data loading' if work.host_data_ns else ''}. In all, there are "
+            f"{total_calls(operators) // work.steps:,} calls{work.facts.each}: {join_list(parts)}.",
         ),
-        advice=_ADVICE[match.family],
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name=family_name(match.family), value=match.ns, unit="ns", where=work.source),
-        ),
-        weight=match.share,
-        claims=work_claims(work, match.kernels),
+        advice=_ADVICE[family],
+        measures=((family_name(family), ns, "ns"),),
+        claims=work_claims(work, kernels),
     )
 
 
@@ -93,18 +80,8 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 MAX_NAME_LENGTH: Final = 60
 
 
-def _dominant_kind(work: StepWork) -> _Kind | None:
-    if embedding_gradients(work) is not None:
-        return None  # its kernels count as indexing, and its advice is more specific
-    by_family: defaultdict[str, list[Work]] = defaultdict(list)
-    for item in work.select(lambda item: item.family in _ADVICE):
-        by_family[item.family].append(item)
-    if not by_family:
-        return None
-    family = max(by_family, key=lambda name: total_ns(by_family[name]))
-    ns = max(0, total_ns(by_family[family]) - work.host_data_ns)
-    share = work.share(ns)
-    return _Kind(family=family, kernels=tuple(by_family[family]), ns=ns, share=share) if share >= MIN_SHARE else None
+def _shortened(name: str) -> str:
+    return name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}..."
 
 
-RULE = Rule("dominant_operator", DOC, check, "cause", check)
+RULE = step_rule("dominant_operator", DOC, _dominant_kind)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.facts import counts_of
+from profiler_kit.diagnosis.phrases import join_list, layer_name, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import is_fill
-from profiler_kit.records.counts import StaticCount
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # The backward pass of an embedding adds a few rows. More than a tenth of the step is the fill of a large table.
@@ -45,85 +43,47 @@ optimizer takes at most {MAX_PASSES} times as long as the fills.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingGradients:
-    """The time of embedding backward with its fills, that of the optimizer if it belongs to it, and its share of the step."""
-
-    kernels: tuple[Work, ...]
-    backward_ns: int
-    optimizer_ns: int
-    share: float
-    paths: tuple[str, ...] = ()
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of embedding gradients."""
-    static = report.static if isinstance(report, Report) else None
-    if (worst := worst_step(report, lambda work: embedding_gradients(work, static), lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
-    optimizer = f", and the optimizer takes {text(match.optimizer_ns, 'ns')}" if match.optimizer_ns else ""
-    tables = f" of {join_list([layer_name(path) for path in match.paths])}" if match.paths else ""
-    yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Dense embedding gradients take {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}The backward pass of embeddings{tables} takes {text(match.backward_ns, 'ns')} "
-            f"{work.per_step}, with the fill of the gradient{optimizer}.",
-            "The gradient is as large as the table, although a batch uses few of its rows.",
-            worst.others_sentence(),
-        ),
-        advice="Use sparse gradients, with torch.optim.SparseAdam or SGD: {code}. Otherwise use a smaller table: fewer rows "
-        "(hashing), or fewer features and a projection.",
-        code="torch.nn.Embedding(rows, features, sparse=True)",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="backward of embeddings", value=match.backward_ns, unit="ns", where=work.source),
-            *evidence_of(work.source, ("time of the optimizer", match.optimizer_ns or None, "ns")),
-        ),
-        paths=match.paths,
-        weight=match.share,
-        # Kernels have no phase, so their claims would count again what the optimizer's phase contains.
-        claims=(
-            *(("busy:phase:optimizer",) if match.optimizer_ns else ()),
-            *(
-                ("busy:phase:backward",)
-                if match.optimizer_ns and "backward" in work.phase_ns
-                else work_claims(work, match.kernels)
-            ),
-        ),
-    )
-
-
-def embedding_gradients(work: StepWork, static: StaticCount | None = None) -> EmbeddingGradients | None:
+def _embedding_gradients(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     """Return the cost of dense embedding gradients; None below the limit, or without such work."""
-    names = _BACKWARD_KERNEL if work.clock == "device" else _BACKWARD_OPERATOR
+    names, static = _BACKWARD_KERNEL if work.on_device else _BACKWARD_OPERATOR, counts_of(report)
     kernels = work.select(lambda item: names.search(item.name) is not None)
     if not kernels:
         return None
     fills = work.select(is_fill)
-    tables = [node for node in static.modules if "Embedding" in node.class_name] if static is not None else []
-    params = static.params if static is not None else 0
     # each table has a fill and few others; a gradient of something else has the rest
-    is_table_fill = max((item.calls for item in fills), default=0) <= MAX_FILLS_PER_TABLE * total_calls(kernels)
-    fills = fills if is_table_fill else ()
-    optimizer_ns = work.phase_ns.get("optimizer", 0)
-    if params > 0:
-        owns_parameters = sum(node.params for node in tables) >= MIN_PARAMS_SHARE * params
+    if max((item.calls for item in fills), default=0) > MAX_FILLS_PER_TABLE * total_calls(kernels):
+        fills = ()
+    tables = [node for node in static.modules if "Embedding" in node.class_name] if static is not None else []
+    backward_ns, optimizer_ns = total_ns(kernels) + total_ns(fills), work.phase_ns.get("optimizer", 0)
+    if static is not None and static.params > 0:
+        owns_parameters = sum(node.params for node in tables) >= MIN_PARAMS_SHARE * static.params
     else:
-        owns_parameters = is_table_fill and optimizer_ns <= MAX_PASSES * total_ns(fills)
+        owns_parameters = optimizer_ns <= MAX_PASSES * total_ns(fills)
     optimizer_ns = optimizer_ns if owns_parameters else 0
-    backward_ns = total_ns(kernels) + total_ns(fills)
-    share = work.share(backward_ns + optimizer_ns)
+    share, paths = work.share(backward_ns + optimizer_ns), tuple(node.path for node in tables)
     if share < MIN_SHARE:
         return None
-    return EmbeddingGradients(
-        kernels=(*kernels, *fills),
-        backward_ns=backward_ns,
-        optimizer_ns=optimizer_ns,
+    of_tables = f" of {join_list([layer_name(path) for path in paths])}" if paths else ""
+    optimizer = f", and the optimizer takes {text(optimizer_ns, 'ns')}" if optimizer_ns else ""
+    return StepPart(
         share=share,
-        paths=tuple(node.path for node in tables),
+        severity=severity_of(share, high=LARGE_SHARE),
+        title=f"Dense embedding gradients take {percent(share)} of the {work.facts.whole}",
+        sentences=(
+            f"The backward pass of embeddings{of_tables} takes {text(backward_ns, 'ns')} {work.per_step}, with the fill of the "
+            f"gradient{optimizer}.",
+            "The gradient is as large as the table, although a batch uses few of its rows.",
+        ),
+        advice="Use sparse gradients, with torch.optim.SparseAdam or SGD: {code}. Otherwise use a smaller table: fewer rows "
+        "(hashing), or fewer features and a projection.",
+        code="torch.nn.Embedding(rows, features, sparse=True)",
+        measures=(("backward of embeddings", backward_ns, "ns"), ("time of the optimizer", optimizer_ns or None, "ns")),
+        paths=paths,
+        # Kernels have no phase, so their claims would count again what the optimizer's phase contains.
+        claims=("busy:phase:optimizer", "busy:phase:backward")
+        if optimizer_ns and "backward" in work.phase_ns
+        else (*(("busy:phase:optimizer",) if optimizer_ns else ()), *work_claims(work, (*kernels, *fills))),
     )
 
 
-RULE = Rule("embedding_gradients", DOC, check, "cause", check)
+RULE = step_rule("embedding_gradients", DOC, _embedding_gradients)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.trace_facts import worst_trace
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import all_steps, worst_step
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import IDLE_CAUSES, TraceSummary
 from profiler_kit.units import percent
@@ -25,17 +25,17 @@ Always `medium`. The time of removed events looks idle, so the finding precedes 
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace that lacks the largest share."""
-    if (worst := worst_trace(report, _missing_share, lambda share: share)) is None:
+    if (worst := worst_step(all_steps(report), lambda step: _missing_share(step.trace), lambda share: share)) is None:
         return
-    trace, share = worst.trace, worst.match
+    trace, share = worst.step.trace, worst.match
     idle = trace.idle_ns / trace.span_ns if trace.span_ns else 0.0
     yield RULE.finding(
         severity="medium",
         title=f"Filtered trace: at least {percent(share)} of its host events were removed",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}The numbers of its operators and ranges have gaps: at least {trace.missing_events:,} events "
+            f"{worst.step.prefix}The numbers of its operators and ranges have gaps: at least {trace.missing_events:,} events "
             "are missing.",
             f"The time of removed events looks idle, so the causes of the idle time, {percent(idle)} of the time, are "
             "uncertain.",
@@ -45,8 +45,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         "record fewer steps: torch.profiler.schedule(wait=1, warmup=2, active=2).",
         code='prof.export_chrome_trace("trace.json.gz")',
         evidence=(
-            Evidence(name="missing host events, share", value=100.0 * share, unit="percent", where=worst.where),
-            Evidence(name="missing host events", value=trace.missing_events, unit="count", where=worst.where),
+            Evidence(name="missing host events, share", value=100.0 * share, unit="percent", where=worst.step.name),
+            Evidence(name="missing host events", value=trace.missing_events, unit="count", where=worst.step.name),
         ),
         weight=idle,
         claims=tuple(f"idle:{cause}" for cause in IDLE_CAUSES),
@@ -61,8 +61,8 @@ def _missing_share(trace: TraceSummary) -> float | None:
 RULE = Rule(
     "filtered_trace",
     DOC,
-    no_findings,
+    check,
     "reading",
-    check_trace,
+    "traces",
     states_share=False,
 )  # fmt: skip

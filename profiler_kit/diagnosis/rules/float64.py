@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.phrases import join_list, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # float32 halves the bytes of this work at least. A tenth of the step then saves a twentieth.
@@ -33,39 +33,27 @@ trace with `record_shapes=True`.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Float64:
-    """The kernels in float64 and their share of the step. `tensors`: the tensors of the target in float64."""
-
-    kernels: tuple[Work, ...]
-    share: float
-    tensors: tuple[str, ...]
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of float64."""
+def _float64(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     tensors = tuple(_float64_tensors(report)) if isinstance(report, Report) else ()
-    if (worst := worst_step(report, lambda work: _float64(work, tensors), lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
-    yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Work in float64 takes {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}It takes {text(total_ns(match.kernels), 'ns')} of {work.clock_name} {work.per_step}.",
-            f"In float64: {join_list(match.tensors)}." if match.tensors else "",
+    kernels = _float64_work(work, are_parameters="the parameters" in tensors)
+    ns = total_ns(kernels)
+    share = work.share(ns)
+    if share < MIN_SHARE:
+        return None
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE),
+        title=f"Work in float64 takes {percent(share)} of the {work.facts.whole}",
+        sentences=(
+            f"It takes {text(ns, 'ns')} of {work.clock_name} {work.per_step}.",
+            f"In float64: {join_list(tensors)}." if tensors else "",
             "float32 moves half of the bytes, and can use tensor cores or wider vector instructions.",
-            worst.others_sentence(),
         ),
         advice="Use float32: `{code}`, torch.from_numpy(array).float(). Look for .double(), dtype=torch.float64, NumPy "
         "scalars in arithmetic, and torch.set_default_dtype.",
         code="model = model.float(); inputs = inputs.float()",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time in float64", value=total_ns(match.kernels), unit="ns", where=work.source),
-        ),
-        weight=match.share,
-        claims=work_claims(work, match.kernels),
+        measures=(("time in float64", ns, "ns"),),
+        claims=work_claims(work, kernels),
     )
 
 
@@ -76,17 +64,14 @@ def _float64_tensors(report: Report) -> Iterator[str]:
     yield from (f"input {item.name}" for item in report.target.inputs if item.dtype in ("float64", "double"))
 
 
-def _float64(work: StepWork, tensors: tuple[str, ...]) -> _Float64 | None:
-    if work.clock == "device":
+def _float64_work(work: StepWork, *, are_parameters: bool) -> tuple[Work, ...]:
+    if work.on_device:
         kernels = work.select(lambda item: item.family not in _OTHER_FAMILIES and _is_float64_kernel(item))
-        kernels = () if work.facts.lacks("float64") else kernels
-    elif "the parameters" in tensors:
-        kernels = work.select(lambda _: True)  # operators on a CPU do not show their type
-    else:
-        typed = work.select(lambda item: item.float64_ns > 0 and item.family not in _OTHER_FAMILIES)
-        kernels = tuple(replace(item, ns=item.float64_ns) for item in typed)
-    share = work.share(total_ns(kernels))
-    return _Float64(kernels=kernels, share=share, tensors=tensors) if share >= MIN_SHARE else None
+        return () if work.facts.lacks("float64") else kernels
+    if are_parameters:
+        return work.select(lambda _: True)  # operators on a CPU do not show their type
+    typed = work.select(lambda item: item.float64_ns > 0 and item.family not in _OTHER_FAMILIES)
+    return tuple(replace(item, ns=item.float64_ns) for item in typed)
 
 
 def _is_float64_kernel(kernel: Work) -> bool:
@@ -94,6 +79,4 @@ def _is_float64_kernel(kernel: Work) -> bool:
 
 
 # Float32 has half the bytes, and at least twice the peak.
-KEEPS: Final = 0.5
-
-RULE = Rule("float64", DOC, check, "cause", check, keeps=KEEPS)
+RULE = step_rule("float64", DOC, _float64, keeps=0.5)

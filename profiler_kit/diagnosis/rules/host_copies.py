@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.facts import Facts, facts_of
-from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.trace_facts import on_device, step_count, worst_trace
+from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent, plural
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps, names_claims
 from profiler_kit.diagnosis.work_groups import is_host_copy
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
 
@@ -57,39 +57,37 @@ class _Copies:
     share: float
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace whose copies take the largest share."""
-    if (worst := worst_trace(report, _host_device_copies, lambda copies: copies.share + copies.per_step / 1e6)) is None:
-        return
-    copies, facts = worst.match, facts_of(worst.trace)
-    yield RULE.finding(
-        severity="high" if copies.share >= LARGE_SHARE else "medium" if copies.share > MAX_SHARE else "low",
+def _host_copies(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    copies, facts = _host_device_copies(step.trace), facts_of(step.trace)
+    if copies is None:
+        return None
+    return StepPart(
+        share=copies.share,
+        share_name="share of the span",
+        severity=severity_of(copies.share, high=LARGE_SHARE, medium=MAX_SHARE),
         title=f"{plural(copies.calls, 'copy', 'copies')} between host and device take {percent(copies.share)} of the time",
-        explanation=join_sentences(
-            f"{worst.sentence_prefix}{_count(copies, facts)}: {text(copies.copy_ns, 'ns')} that no computation hides.",
+        sentences=(
+            f"{_count(copies, facts)}: {text(copies.copy_ns, 'ns')} that no computation hides.",
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
             if copies.pageable_ns
             else "",
             f"The device is idle for {text(copies.idle_ns, 'ns')} more while the host waits for copies to it."
             if copies.idle_ns
             else "",
-            worst.others_sentence(),
         ),
         advice=_advice(copies, facts),
-        evidence=(
-            Evidence(name="copies between host and device", value=copies.calls, unit="count", where=worst.where),
-            Evidence(name="share of the span", value=100.0 * copies.share, unit="percent", where=worst.where),
-            Evidence(name="time of the copies", value=copies.copy_ns, unit="ns", where=worst.where),
-            Evidence(name="time of pageable copies", value=copies.pageable_ns, unit="ns", where=worst.where),
+        measures=(
+            ("copies between host and device", copies.calls, "count"),
+            ("time of the copies", copies.copy_ns, "ns"),
+            ("time of pageable copies", copies.pageable_ns, "ns"),
         ),
-        weight=copies.share,
-        claims=(*(f"busy:kernel:{name}" for name in copies.names), "idle:synchronization"),
+        claims=(*names_claims(copies.names), "idle:synchronization"),
     )
 
 
 def _host_device_copies(trace: TraceSummary) -> _Copies | None:
     kernels = [kernel for kernel in trace.kernels if is_host_copy(kernel.name)]
-    if not kernels or not on_device(trace):
+    if not kernels or trace.clock != "device":
         return None
     calls, copy_ns = sum(kernel.calls for kernel in kernels), _exposed_ns(trace, kernels)
     pageable_ns = min(copy_ns, sum(kernel.kernel_ns for kernel in kernels if _PAGEABLE.search(kernel.name)))
@@ -100,7 +98,7 @@ def _host_device_copies(trace: TraceSummary) -> _Copies | None:
         copy_ns=copy_ns,
         idle_ns=waiting_ns,
         pageable_ns=pageable_ns,
-        per_step=calls / step_count(trace),
+        per_step=calls / max(1, len(trace.working_steps)),
         share=min(1.0, (copy_ns + waiting_ns) / trace.span_ns),
     )
     # without marked steps the number of steps, and so of copies per step, is unknown
@@ -142,10 +140,4 @@ def _advice(copies: _Copies, facts: Facts) -> Advice:
     return parts[0].then(*(advice.text for advice in parts[1:]))
 
 
-RULE = Rule(
-    "host_copies",
-    DOC,
-    no_findings,
-    "cause",
-    check_trace,
-)
+RULE = step_rule("host_copies", DOC, _host_copies, steps=idle_steps)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import MAX_IMAGE_CHANNELS, join_sizes
 from profiler_kit.diagnosis.convolution_groups import TimedConvolution, timed_convolutions
-from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, layer_name, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.rules.dominant_layer import MIN_TIME_SHARE
-from profiler_kit.diagnosis.step_work import StepWork, work_claims, worst_step
+from profiler_kit.diagnosis.facts import counts_of
+from profiler_kit.diagnosis.phrases import factor_text, join_list, layer_name, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, module_claims, work_claims
+from profiler_kit.diagnosis.trace_layers import MIN_TIME_SHARE
 from profiler_kit.diagnosis.work_groups import is_product
-from profiler_kit.records.counts import StaticCount
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # A 7x7 kernel does more than five times the work of a 3x3 kernel.
@@ -34,42 +32,35 @@ operators do.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _LargeKernels:
-    """The convolutions with large kernels, longest first, their time, and their share of the step."""
-
-    layers: tuple[TimedConvolution, ...]
-    ns: int
-    share: float
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of large kernels."""
-    static = report.static if isinstance(report, Report) else None
-    if (worst := worst_step(report, lambda work: _large_kernels(work, static), lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
-    paths = tuple(layer.path for layer in match.layers if layer.path)
-    factor = math.prod(match.layers[0].kernel) / SMALL_KERNEL_VALUES
-    yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Convolutions with large kernels take {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}They take {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}: "
-            f"{join_list([_describe(layer) for layer in match.layers])}.",
-            f"A {join_sizes(match.layers[0].kernel)} kernel does {factor_text(factor)} the work of a kernel of "
+def _large_kernels(report: Report | TraceReport, work: StepWork) -> StepPart | None:
+    layers = [
+        layer
+        for layer in timed_convolutions(work, counts_of(report))
+        if math.prod(layer.kernel) >= MIN_KERNEL_VALUES
+        and layer.channels_in > MAX_IMAGE_CHANNELS
+        and not layer.is_depthwise
+    ]
+    ns = sum(layer.ns for layer in layers)
+    share = work.share(ns)
+    if share < MIN_SHARE or layers[0].ns >= MIN_TIME_SHARE * work.busy_ns:
+        return None
+    paths = tuple(layer.path for layer in layers if layer.path)
+    factor = math.prod(layers[0].kernel) / SMALL_KERNEL_VALUES
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE),
+        title=f"Convolutions with large kernels take {percent(share)} of the {work.facts.whole}",
+        sentences=(
+            f"They take {text(ns, 'ns')} of {work.clock_name} {work.per_step}: "
+            f"{join_list([_describe(layer) for layer in layers])}.",
+            f"A {join_sizes(layers[0].kernel)} kernel does {factor_text(factor)} the work of a kernel of "
             f"{SMALL_KERNEL_VALUES} values.",
-            worst.others_sentence(),
         ),
         advice="Use smaller kernels: two 3x3 layers cover the area of one 5x5 layer, three that of one 7x7. For a wide view, use "
         "stride, dilation, or a k x 1 layer followed by a 1 x k layer. This changes the model, so train it again.",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of large kernels", value=match.ns, unit="ns", where=work.source),
-        ),
+        measures=(("time of large kernels", ns, "ns"),),
         paths=paths,
-        weight=match.share,
-        claims=(f"busy:module:{path}" for path in paths) if paths else work_claims(work, work.select(is_product)),
+        claims=module_claims(paths) or work_claims(work, work.select(is_product)),
     )
 
 
@@ -78,22 +69,5 @@ def _describe(layer: TimedConvolution) -> str:
     return f"{join_sizes(layer.kernel)} on {layer.channels_in} channels{name} {text(layer.ns, 'ns')}"
 
 
-def _large_kernels(work: StepWork, static: StaticCount | None) -> _LargeKernels | None:
-    layers = tuple(
-        layer
-        for layer in timed_convolutions(work, static)
-        if math.prod(layer.kernel) >= MIN_KERNEL_VALUES
-        and layer.channels_in > MAX_IMAGE_CHANNELS
-        and not layer.is_depthwise
-    )
-    ns = sum(layer.ns for layer in layers)
-    share = work.share(ns)
-    if share < MIN_SHARE or layers[0].ns >= MIN_TIME_SHARE * work.busy_ns:
-        return None
-    return _LargeKernels(layers=layers, ns=ns, share=share)
-
-
 # Half of the work of the layer.
-KEEPS: Final = 0.5
-
-RULE = Rule("large_kernel", DOC, check, "cause", check, keeps=KEEPS)
+RULE = step_rule("large_kernel", DOC, _large_kernels, keeps=0.5)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.diagnosis.advice import AdviceTrials, find_trials
+from profiler_kit.diagnosis.advice import AdviceTrials, find_trials, trials_of
 from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.idle_time import (
     LARGE_IDLE_SHARE,
@@ -15,15 +15,14 @@ from profiler_kit.diagnosis.idle_time import (
     MIN_DEVICE_EVENTS,
     MIN_LAUNCH_SHARE,
     MIN_LAUNCH_SHARE_OF_IDLE,
-    IdleStep,
     calls_text,
-    run_step,
-    worst_idle,
+    launch_ns,
+    launch_share,
 )
 from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
 from profiler_kit.diagnosis.phrases import Advice, join_list, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import trials_of
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps, run_step, worst_step
 from profiler_kit.diagnosis.work_sites import (
     launches_sentence,
     launching_place,
@@ -47,7 +46,6 @@ TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
 TRIES_WITH_SETTINGS: Final = ("cuda_graph",)  # for a run that already has settings
 FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that already reduce launches
 
-MAX_LISTED_CAUSES: Final = 3
 MIN_SITE_SAVING: Final = 0.05  # of places in a list
 
 _BATCH: Final = "a larger batch"
@@ -82,7 +80,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
     Of a report, also one for the fastest configuration with settings: with faster kernels, a step often becomes launch-bound.
     """
-    worst = worst_idle(report, _launch_share, lambda share: share)
+    worst = worst_step(idle_steps(report), _launch_share, lambda share: share)
     if worst is not None:
         yield _finding(worst.step, worst.match, trials_of(report, *TRIES), worst.others_sentence())
     fastest = _fastest(report) if isinstance(report, Report) else None
@@ -109,7 +107,7 @@ def _fastest(report: Report) -> ConfigRun | None:
     return fastest
 
 
-def _finding(step: IdleStep, share: float, trials: AdviceTrials, others: str = "", place: str = "") -> Finding:
+def _finding(step: StepWork, share: float, trials: AdviceTrials, others: str = "", place: str = "") -> Finding:
     causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCH_CAUSES if (ns := step.idle_ns(cause))]
     return RULE.finding(
         severity=_severity(share),
@@ -117,22 +115,22 @@ def _finding(step: IdleStep, share: float, trials: AdviceTrials, others: str = "
         f"for {percent(share)}{_largest_place(step, share)}",
         explanation=join_sentences(
             f"{step.prefix}The device is busy for {text(step.busy_ns, 'ns')} of {text(step.span_ns, 'ns')}, with "
-            f"{plural(step.events, 'event')}.",
+            f"{plural(step.trace.device_events, 'event')}.",
             f"Half of the kernels take at most {text(step.median_kernel_ns, 'ns')}." if step.median_kernel_ns else "",
             f"Idle time by cause: {join_list(causes)}.",
             _host_sentence(step),
-            launches_sentence(step.sites),
-            sites_sentence(step.sites, MIN_SITE_SAVING),
+            launches_sentence(step.trace.sites),
+            sites_sentence(step.trace.sites, MIN_SITE_SAVING),
             trials.sentence(),
             others,
         ),
         advice=_advice(step),
         evidence=(
-            Evidence(name="busy share of the span", value=100.0 * step.busy_share, unit="percent", where=step.where),
-            Evidence(name="idle time before launches", value=step.launch_ns(), unit="ns", where=step.where),
-            Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
-            *evidence_of(step.where, ("median kernel", step.median_kernel_ns, "ns")),
-            Evidence(name="device events", value=step.events, unit="count", where=step.where),
+            Evidence(name="busy share of the span", value=100.0 * step.busy_share, unit="percent", where=step.name),
+            Evidence(name="idle time before launches", value=launch_ns(step), unit="ns", where=step.name),
+            Evidence(name="span", value=step.span_ns, unit="ns", where=step.name),
+            *evidence_of(step.name, ("median kernel", step.median_kernel_ns, "ns")),
+            Evidence(name="device events", value=step.trace.device_events, unit="count", where=step.name),
         ),
         trials=trials,
         weight=share,
@@ -140,14 +138,14 @@ def _finding(step: IdleStep, share: float, trials: AdviceTrials, others: str = "
     )
 
 
-def _advice(step: IdleStep) -> Advice:
+def _advice(step: StepWork) -> Advice:
     """Return the advice without what the step already uses, and without what it lacks."""
     code, options = "", [_BATCH]
-    if step.graphs:
+    if step.trace.graph_launches:
         options.append("larger parts of the program in each CUDA graph")
     else:
-        code = _GRAPH_CALL if step.compiled else _COMPILE
-        options += [_GRAPHS] if step.compiled else [_COMPILE, _GRAPHS]
+        code = _GRAPH_CALL if step.trace.compiled else _COMPILE
+        options += [_GRAPHS] if step.trace.compiled else [_COMPILE, _GRAPHS]
     options += [_FUSED] if step.facts.has_optimizer else []
     return Advice(f"Launch fewer or larger kernels: {', '.join(options)}. cuDNN flags do not help.", code)
 
@@ -162,22 +160,22 @@ def _severity(share: float) -> Severity:
     return "medium" if share >= MEDIUM_LAUNCH_SHARE else "low"
 
 
-def _host_sentence(step: IdleStep) -> str:
+def _host_sentence(step: StepWork) -> str:
     """Return what the host does while the device waits for launches; empty where unknown."""
-    activities = [item for item in step.activities if not item.launched]
+    activities = [item for item in step.trace.activities if not item.launched]
     return f"Meanwhile the host is mostly in {calls_text(activities)}." if activities else ""
 
 
-def _largest_place(step: IdleStep, share: float) -> str:
+def _largest_place(step: StepWork, share: float) -> str:
     """Return the place that causes most of the share, as the end of a title; empty without one."""
-    sites = removable_sites(step.sites, max(MIN_SITE_SAVING, share / 2))
-    return f"; most come from {site_text(sites[0])}" if sites else launching_place(step.sites)
+    sites = removable_sites(step.trace.sites, max(MIN_SITE_SAVING, share / 2))
+    return f"; most come from {site_text(sites[0])}" if sites else launching_place(step.trace.sites)
 
 
-def _launch_share(step: IdleStep) -> float | None:
+def _launch_share(step: StepWork) -> float | None:
     if not step.on_device or step.busy_share >= PARTLY_BOUND_BUSY_SHARE:
         return None
-    return step.launch_share()
+    return launch_share(step)
 
 
-RULE = Rule("launch_bound", DOC, check, "place", check)
+RULE = Rule("launch_bound", DOC, check, "place", "both")

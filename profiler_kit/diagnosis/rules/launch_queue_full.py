@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, phase_name, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import idle_steps, worst_step
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import Queue, TraceSummary
 from profiler_kit.units import text
 
@@ -27,11 +27,15 @@ Neither slows the device down. Only times on the host are misleading.
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the longest delay between launch and kernel."""
-    if (worst := worst_trace(report, _misleading_queue, lambda queue: float(queue.delay_ns))) is None:
+    if (
+        worst := worst_step(
+            idle_steps(report), lambda step: _misleading_queue(step.trace), lambda queue: float(queue.delay_ns)
+        )
+    ) is None:
         return
-    queue, trace = worst.match, worst.trace
+    queue, trace = worst.match, worst.step.trace
     depth = plural(queue.max_depth, "launch", "launches")
     yield RULE.finding(
         severity="low" if queue.full else "info",
@@ -41,7 +45,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
             else f"The host runs ahead by up to {depth}: times on the host are shorter than the work"
         ),
         explanation=join_sentences(
-            f"{worst.sentence_prefix}Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch.",
+            f"{worst.step.prefix}Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch.",
             f"The queue holds up to {depth}, and it is full: the host waited {text(queue.blocked_ns, 'ns')} for a free slot, at "
             "arbitrary lines of the loop."
             if queue.full
@@ -54,9 +58,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         "after. Record more warm-up steps, so that the queue reaches its steady state.",
         code="torch.cuda.synchronize()",
         evidence=(
-            Evidence(name="maximum depth of the launch queue", value=queue.max_depth, unit="count", where=worst.where),
-            Evidence(name="median delay of a launch", value=queue.delay_ns, unit="ns", where=worst.where),
-            Evidence(name="wait for a free slot", value=queue.blocked_ns, unit="ns", where=worst.where),
+            Evidence(
+                name="maximum depth of the launch queue", value=queue.max_depth, unit="count", where=worst.step.name
+            ),
+            Evidence(name="median delay of a launch", value=queue.delay_ns, unit="ns", where=worst.step.name),
+            Evidence(name="wait for a free slot", value=queue.blocked_ns, unit="ns", where=worst.step.name),
         ),
     )
 
@@ -64,7 +70,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
 def _misleading_queue(trace: TraceSummary) -> Queue | None:
     """Return the launch queue of `trace` if it is full or growing."""
     queue = trace.queue
-    return queue if on_device(trace) and queue is not None and (queue.full or queue.growing) else None
+    return queue if trace.clock == "device" and queue is not None and (queue.full or queue.growing) else None
 
 
 def _largest_difference(trace: TraceSummary) -> str:
@@ -86,4 +92,4 @@ def _step_marks(trace: TraceSummary) -> str:
     return f"Step marks on the host last {low} to {high}; a step takes the device {text(trace.step_ns, 'ns')}."
 
 
-RULE = Rule("launch_queue_full", DOC, no_findings, "reading", check_trace)
+RULE = Rule("launch_queue_full", DOC, check, "reading", "both")

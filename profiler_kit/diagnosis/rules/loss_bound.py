@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.phrases import limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, module_claims, total_ns, work_claims
 from profiler_kit.records.counts import LOSS_PATH
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # A loss reads the outputs a few times. From a fifth of the step on, the outputs are as expensive as the model.
@@ -28,50 +26,29 @@ trace the same limits hold.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Loss:
-    """The time of the loss and its share of the step. `kernels`: those whose names show it."""
-
-    ns: int
-    share: float
-    kernels: tuple[Work, ...]
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of the loss."""
-    if (worst := worst_step(report, _loss, lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
-    yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"The loss takes {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}The loss takes {text(match.ns, 'ns')} of {work.clock_name} {work.per_step}, with the part of "
-            "its backward pass whose names show it.",
-            "It reads and writes the outputs of the model several times, usually for a softmax over many classes.",
-            worst.others_sentence(),
-        ),
-        advice="Compile the loss, so that it reads the outputs once: {code}. With many classes, compute it in chunks of the "
-        "batch, or use fewer classes per example (sampled or adaptive softmax).",
-        code="loss_fn = torch.compile(loss_fn)",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of the loss", value=match.ns, unit="ns", where=work.source),
-        ),
-        weight=match.share,
-        claims=("busy:phase:loss", f"busy:module:{LOSS_PATH}", *work_claims(work, match.kernels)),
-    )
-
-
-def _loss(work: StepWork) -> _Loss | None:
+def _loss(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     kernels = work.select(lambda item: _LOSS_WORK.search(item.name.lower()) is not None)
     # The phase ends before backward, and the names do not show all of the loss: the larger one is a lower bound.
     ns = max(work.phase_ns.get("loss", 0), work.module_ns.get(LOSS_PATH, 0), total_ns(kernels))
     share = work.share(ns)
-    return _Loss(ns=ns, share=share, kernels=kernels) if share >= MIN_SHARE else None
+    if share < MIN_SHARE:
+        return None
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE),
+        title=f"The loss takes {percent(share)} of the {work.facts.whole}",
+        sentences=(
+            f"The loss takes {text(ns, 'ns')} of {work.clock_name} {work.per_step}, with the part of its backward pass whose "
+            "names show it.",
+            "It reads and writes the outputs of the model several times, usually for a softmax over many classes.",
+        ),
+        advice="Compile the loss, so that it reads the outputs once: {code}. With many classes, compute it in chunks of the "
+        "batch, or use fewer classes per example (sampled or adaptive softmax).",
+        code="loss_fn = torch.compile(loss_fn)",
+        measures=(("time of the loss", ns, "ns"),),
+        claims=("busy:phase:loss", *module_claims([LOSS_PATH]), *work_claims(work, kernels)),
+    )
 
 
 # Computing the softmax once instead of twice, or in a smaller type.
-KEEPS: Final = 0.5
-
-RULE = Rule("loss_bound", DOC, check, "cause", check, keeps=KEEPS)
+RULE = step_rule("loss_bound", DOC, _loss, keeps=0.5)

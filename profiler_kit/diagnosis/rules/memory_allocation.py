@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import MIN_HOST_SHARE, IdleStep, is_operator, worst_idle
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.idle_time import MIN_HOST_SHARE, is_operator
+from profiler_kit.diagnosis.phrases import limit_percent, plural
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.units import percent, text
 
@@ -37,36 +37,35 @@ Calls of ten milliseconds and more are those that start the device (rule `cold_s
 """
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the baseline or the trace with the largest share."""
-    if (worst := worst_idle(report, _share, lambda share: share)) is None:
-        return
-    step, share = worst.step, worst.match
-    calls = [activity for activity in step.activities if ALLOCATION.match(activity.name)]
-    names = sorted({*(activity.name for activity in calls), *(wait.call for wait in _frees(step))})
-    count = sum(activity.calls for activity in calls) or sum(wait.calls for wait in _frees(step))
+def _allocation(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    frees = _frees(step)
+    after_free_ns = sum(wait.idle_ns for wait in frees)
+    ns = step.idle_ns("memory allocation") + min(after_free_ns, step.idle_ns("synchronization"))
+    share = step.share(ns)
+    if not step.on_device or share < MIN_HOST_SHARE:
+        return None
+    calls = [activity for activity in step.trace.activities if ALLOCATION.match(activity.name)]
+    names = sorted({*(activity.name for activity in calls), *(wait.call for wait in frees)})
+    count = sum(activity.calls for activity in calls) or sum(wait.calls for wait in frees)
     reason, advice = _reason_and_advice(step, names)
-    yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium",
+    return StepPart(
+        share=share,
+        share_name="idle time in allocation, share",
+        severity=severity_of(share, high=HIGH_SHARE),
         title=f"Memory allocation: the device is idle for {percent(share)} of the time while the host allocates or frees memory",
-        explanation=join_sentences(
-            f"{step.prefix}It is idle for {text(_ns(step), 'ns')} {step.per_step}.",
+        sentences=(
+            f"It is idle for {text(ns, 'ns')} {step.per_step}.",
             f"The calls: {', '.join(names)} ({plural(count, 'call')})." if names else "",
             "A steady step reuses memory and calls none of these.",
             reason,
-            worst.others_sentence(),
         ),
         advice=advice,
-        evidence=(
-            Evidence(name="idle time in allocation, share", value=100.0 * share, unit="percent", where=step.where),
-            Evidence(name="idle time in allocation", value=_ns(step), unit="ns", where=step.where),
-        ),
-        weight=share,
+        measures=(("idle time in allocation", ns, "ns"),),
         claims=("idle:memory allocation", "idle:synchronization"),
     )
 
 
-def _reason_and_advice(step: IdleStep, names: list[str]) -> tuple[str, str]:
+def _reason_and_advice(step: StepWork, names: list[str]) -> tuple[str, str]:
     """Return the reason for calls of these names, and advice."""
     checkpointing = " or activation checkpointing" if step.facts.trains else ""
     retries = [wait.name for wait in _frees(step) if is_operator(wait.name) and "conv" not in wait.name.lower()]
@@ -99,18 +98,8 @@ def _reason_and_advice(step: IdleStep, names: list[str]) -> tuple[str, str]:
     )
 
 
-def _frees(step: IdleStep) -> list[SyncWait]:
-    return [wait for wait in step.waits if wait.call.endswith("Free")]
+def _frees(step: StepWork) -> list[SyncWait]:
+    return [wait for wait in step.trace.syncs if wait.call.endswith("Free")]
 
 
-def _ns(step: IdleStep) -> int:
-    after_free_ns = sum(wait.idle_ns for wait in _frees(step))
-    return step.idle_ns("memory allocation") + min(after_free_ns, step.idle_ns("synchronization"))
-
-
-def _share(step: IdleStep) -> float | None:
-    share = step.share(_ns(step))
-    return share if step.on_device and share >= MIN_HOST_SHARE else None
-
-
-RULE = Rule("memory_allocation", DOC, check, "cause", check)
+RULE = step_rule("memory_allocation", DOC, _allocation, steps=idle_steps)

@@ -7,8 +7,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.recorded import BOTH_ACTIVITIES
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import idle_steps, worst_step
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
@@ -32,11 +32,13 @@ attributed by matching that step. A trace without host events has no attribution
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest unlinked or unattributed share."""
-    if (worst := worst_trace(report, _uncertain_share, lambda share: share)) is None:
+    if (
+        worst := worst_step(idle_steps(report), lambda step: _uncertain_share(step.trace), lambda share: share)
+    ) is None:
         return
-    trace = worst.trace
+    trace = worst.step.trace
     unattributed, unlinked = _unattributed_and_unlinked(trace)
     missing_launches = trace.device_events - trace.linked
     yield RULE.finding(
@@ -44,10 +46,10 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         title=f"Incomplete trace: {percent(unlinked)} of the device time has no launch in the trace, {percent(unattributed)} is "
         "unattributed",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}The launches of {plural(missing_launches, 'device event')} of "
+            f"{worst.step.prefix}The launches of {plural(missing_launches, 'device event')} of "
             f"{trace.device_events:,} are missing; these events take {text(trace.unlinked_ns, 'ns')}."
             if missing_launches
-            else f"{worst.sentence_prefix}The trace has no phase for {text(trace.unattributed_ns, 'ns')} of device time.",
+            else f"{worst.step.prefix}The trace has no phase for {text(trace.unattributed_ns, 'ns')} of device time.",
             f"{text(trace.aligned_ns, 'ns')} of it was attributed by matching the same kernels in another step."
             if trace.aligned_ns
             else "",
@@ -56,9 +58,11 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         ),
         advice=_advice(trace),
         evidence=(
-            Evidence(name="launched outside the trace", value=100.0 * unlinked, unit="percent", where=worst.where),
-            Evidence(name="unattributed", value=100.0 * unattributed, unit="percent", where=worst.where),
-            Evidence(name="attributed by matching another step", value=trace.aligned_ns, unit="ns", where=worst.where),
+            Evidence(name="launched outside the trace", value=100.0 * unlinked, unit="percent", where=worst.step.name),
+            Evidence(name="unattributed", value=100.0 * unattributed, unit="percent", where=worst.step.name),
+            Evidence(
+                name="attributed by matching another step", value=trace.aligned_ns, unit="ns", where=worst.step.name
+            ),
         ),
         weight=max(unattributed, unlinked),
     )
@@ -85,7 +89,7 @@ def _unattributed_and_unlinked(trace: TraceSummary) -> tuple[float, float]:
 
 
 def _uncertain_share(trace: TraceSummary) -> float | None:
-    if not on_device(trace):
+    if trace.clock != "device":
         return None
     unattributed, unlinked = _unattributed_and_unlinked(trace)
     if unattributed <= MAX_UNATTRIBUTED_SHARE and unlinked <= MAX_UNLINKED_SHARE:
@@ -93,4 +97,4 @@ def _uncertain_share(trace: TraceSummary) -> float | None:
     return max(unattributed, unlinked)
 
 
-RULE = Rule("partial_trace", DOC, no_findings, "note", check_trace)
+RULE = Rule("partial_trace", DOC, check, "note", "traces")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from profiler_kit.diagnosis.communication import CLAIMS, MIN_EXPOSED_SHARE, worst_exposed
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
 DOC = f"""
@@ -23,7 +23,7 @@ A receive lasts until the other stage has sent. With `m` micro-batches and `p` s
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest exposed share."""
     worst = worst_exposed(report)
     if worst is None or (main := worst.match.main) is None or not worst.match.is_pipeline:
@@ -33,7 +33,7 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         severity="high" if share >= 1 / 3 else "medium",
         title=f"Pipeline bubbles: the stage waits for other stages for {percent(share)} of the time",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}{plural(main.events, 'send or receive', 'sends and receives')} take "
+            f"{worst.step.prefix}{plural(main.events, 'send or receive', 'sends and receives')} take "
             f"{text(main.sum_ns, 'ns')}, and no computation overlaps {text(worst.match.exposed_ns, 'ns')} of it.",
             worst.others_sentence(),
         ),
@@ -41,12 +41,14 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         "ScheduleInterleaved1F1B); stages of equal duration.",
         code="ScheduleGPipe(stage, n_microbatches=8)",
         evidence=(
-            Evidence(name="waiting for stages, of the span", value=100.0 * share, unit="percent", where=worst.where),
-            Evidence(name="sends and receives", value=main.events, unit="count", where=worst.where),
+            Evidence(
+                name="waiting for stages, of the span", value=100.0 * share, unit="percent", where=worst.step.name
+            ),
+            Evidence(name="sends and receives", value=main.events, unit="count", where=worst.step.name),
         ),
         weight=share,
         claims=CLAIMS,
     )
 
 
-RULE = Rule("pipeline_bubbles", DOC, no_findings, "cause", check_trace)
+RULE = Rule("pipeline_bubbles", DOC, check, "cause", "both")

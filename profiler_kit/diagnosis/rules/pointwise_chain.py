@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, trials_of, work_claims, worst_step
+from profiler_kit.diagnosis.advice import trials_of
+from profiler_kit.diagnosis.phrases import limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, total_calls, work_claims
 from profiler_kit.diagnosis.work_groups import is_eager_pointwise, is_product, pointwise_calls, pointwise_ns
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # Fusion leaves one pass over memory of several, so it saves at least half of a chain: an eighth of the step.
@@ -35,55 +34,30 @@ its time. A compiler fuses a chain into one kernel that reads and writes once. I
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PointwiseChain:
-    """The time of pointwise operations, their number per step, and their share of the step."""
-
-    ns: int
-    calls: int
-    share: float
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of pointwise operations."""
-    if (worst := worst_step(report, pointwise_chain, lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
+def _pointwise_chain(report: Report | TraceReport, work: StepWork) -> StepPart | None:
+    """Return the chains of pointwise operations; None below the limits."""
+    ns, calls = pointwise_ns(work), pointwise_calls(work)
+    products = total_calls(work.select(is_product)) / work.steps
+    share = work.share(ns)
+    if share < MIN_SHARE or calls < max(MIN_CALLS, MIN_CALLS_PER_PRODUCT * products):
+        return None
     rest = ", without the optimizer," if work.facts.has_optimizer else ""
-    yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Unfused pointwise operations take {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}{match.calls:,} pointwise operations{work.facts.each}{rest} take "
-            f"{text(match.ns, 'ns')} {work.per_step}.",
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE),
+        title=f"Unfused pointwise operations take {percent(share)} of the {work.facts.whole}",
+        sentences=(
+            f"{calls:,} pointwise operations{work.facts.each}{rest} take {text(ns, 'ns')} {work.per_step}.",
             "Each one reads its inputs from memory and writes its output.",
-            worst.others_sentence(),
         ),
         advice="Fuse them: {code}. Functions outside the model can be compiled too"
         + (", such as the loss: loss_fn = torch.compile(loss_fn)." if work.facts.trains else "."),
         code="model = torch.compile(model)",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="time of pointwise operations", value=match.ns, unit="ns", where=work.source),
-            Evidence(name="pointwise operations per step", value=match.calls, unit="count", where=work.source),
-        ),
+        measures=(("time of pointwise operations", ns, "ns"), ("pointwise operations per step", calls, "count")),
         trials=trials_of(report, "compile"),
-        weight=match.share,
         claims=work_claims(work, work.select(is_eager_pointwise)),
     )
 
 
-def pointwise_chain(work: StepWork) -> PointwiseChain | None:
-    """Return the chains of pointwise operations; None below the limits."""
-    ns, calls = pointwise_ns(work), pointwise_calls(work)
-    products = sum(item.calls for item in work.select(is_product)) / work.steps
-    share = work.share(ns)
-    if share < MIN_SHARE or calls < max(MIN_CALLS, MIN_CALLS_PER_PRODUCT * products):
-        return None
-    return PointwiseChain(ns=ns, calls=calls, share=share)
-
-
 # Three operations as one kernel read and write once instead of three times.
-KEEPS: Final = 0.34
-
-RULE = Rule("pointwise_chain", DOC, check, "cause", check, keeps=KEEPS)
+RULE = step_rule("pointwise_chain", DOC, _pointwise_chain, keeps=0.34)

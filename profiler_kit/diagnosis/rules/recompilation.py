@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.compilation import MIN_COMPILE_SHARE, MIN_RECOMPILATIONS, worst_compilation
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.compilation import MIN_COMPILE_SHARE, MIN_RECOMPILATIONS, compilation_of
+from profiler_kit.diagnosis.phrases import limit_percent, plural
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, all_steps
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 HIGH_SHARE: Final = 0.25
@@ -28,45 +28,26 @@ compilation.
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace that compiles longest."""
-    worst = worst_compilation(report)
-    if worst is None or worst.match.recompilations < MIN_RECOMPILATIONS:
-        return
-    trace, compilation = worst.trace, worst.match
-    yield RULE.finding(
-        severity="high"
-        if compilation.share >= HIGH_SHARE
-        else "medium"
-        if compilation.share >= MIN_COMPILE_SHARE
-        else "low",
-        title=f"torch.compile compiles again and again: {plural(compilation.recompilations, 'recompilation')}"
-        + (
-            f", and compilation takes {percent(compilation.share)} of the time"
-            if compilation.share
-            else " up to these steps"
-        ),
-        explanation=join_sentences(
-            f"{worst.sentence_prefix}Compilation takes {text(compilation.ns, 'ns')} of {text(trace.span_ns, 'ns')}.",
+def _recompilation(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    compilation = compilation_of(step)
+    if compilation is None or (times := compilation.recompilations) < MIN_RECOMPILATIONS:
+        return None
+    return StepPart(
+        share=compilation.share,
+        share_name="compilation, share of the time",
+        severity=severity_of(compilation.share, high=HIGH_SHARE, medium=MIN_COMPILE_SHARE),
+        title=f"torch.compile compiles again and again: {plural(times, 'recompilation')}, and compilation takes "
+        f"{percent(compilation.share)} of the time",
+        sentences=(
+            f"Compilation takes {text(compilation.ns, 'ns')} of {text(step.span_ns, 'ns')}.",
             "Each new version of a frame means that a guard failed: another shape, another dtype, a changed number.",
-            worst.others_sentence(),
         ),
         advice="See which guard fails: `{code}` in the environment. For changing shapes, use "
         "torch.compile(model, dynamic=True), torch._dynamo.mark_dynamic(x, 0), or pad batches to a few sizes.",
         code="TORCH_LOGS=recompiles",
-        evidence=(
-            Evidence(name="recompilations", value=compilation.recompilations, unit="count", where=worst.where),
-            Evidence(
-                name="compilation, share of the time",
-                value=100.0 * compilation.share,
-                unit="percent",
-                where=worst.where,
-            ),
-            Evidence(name="compilation", value=compilation.ns, unit="ns", where=worst.where),
-        ),
-        weight=compilation.share,
-        claims=("idle:compilation",) if trace.clock == "device" else ("idle:compilation", "busy"),
+        measures=(("recompilations", times, "count"), ("compilation", compilation.ns, "ns")),
+        claims=compilation.claims,
     )
 
 
-RULE = Rule("recompilation", DOC, no_findings, "cause", check_trace)
+RULE = step_rule("recompilation", DOC, _recompilation, steps=all_steps)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, worst_step
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.phrases import limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # Less than a twentieth of the step is a low price for memory.
@@ -27,34 +26,24 @@ Recomputation saves memory. A trace does not show whether the memory is needed.
 """
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of recomputation."""
-    if (worst := worst_step(report, _recompute_share, lambda share: share)) is None:
-        return
-    work, share = worst.work, worst.match
+def _recomputation(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     recompute_ns, forward_ns = work.phase_ns.get("recompute", 0), work.phase_ns.get("forward", 0)
-    yield RULE.finding(
-        severity="medium" if share >= LARGE_SHARE else "low",
+    share = work.share(recompute_ns)
+    if share < MIN_SHARE:
+        return None
+    return StepPart(
+        share=share,
+        severity=severity_of(share, medium=LARGE_SHARE),
         title=f"Activation checkpointing: recomputation takes {percent(share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}Backward repeats {text(recompute_ns, 'ns')} of forward work {work.per_step}.",
+        sentences=(
+            f"Backward repeats {text(recompute_ns, 'ns')} of forward work {work.per_step}.",
             f"The forward pass takes {text(forward_ns, 'ns')}." if forward_ns else "",
-            worst.others_sentence(),
         ),
         advice="If memory allows, checkpoint fewer modules: those that save much and compute little (normalization, "
         "activations, attention scores) instead of whole blocks. profiler-kit count --checkpoint PATH predicts the memory.",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * share, unit="percent", where=work.source),
-            Evidence(name="recomputation", value=recompute_ns, unit="ns", where=work.source),
-        ),
-        weight=share,
+        measures=(("recomputation", recompute_ns, "ns"),),
         claims=("busy:phase:recompute",),
     )
 
 
-def _recompute_share(work: StepWork) -> float | None:
-    share = work.share(work.phase_ns.get("recompute", 0))
-    return share if share >= MIN_SHARE else None
-
-
-RULE = Rule("recompute_share", DOC, check, "cause", check)
+RULE = step_rule("recompute_share", DOC, _recomputation)

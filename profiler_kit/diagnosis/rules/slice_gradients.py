@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.phrases import join_list, layer_name, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import is_fill
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # A network without a loop indexes a few tensors. A loop over positions does it once for each of them.
@@ -37,65 +34,11 @@ addition for each slice. The rule needs the names of operators, so it reads CPU 
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SliceGradients:
-    """The operators of the gradients of slices, the slices per step, their time, and their share of the step."""
-
-    items: tuple[Work, ...]
-    calls: int
-    ns: int
-    share: float
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of the gradients of slices."""
-    if (worst := worst_step(report, slice_gradients, lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
-    paths = _modules(report)
-    yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium",
-        title=f"Indexing in a loop: the gradients of slices take {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}The backward pass of {match.calls:,} slices{work.facts.each}, with the fills and the "
-            f"additions of their gradients, takes {text(match.ns, 'ns')} {work.per_step}.",
-            f"Most slices are those of {join_list([layer_name(path) for path in paths])}." if paths else "",
-            "The gradient of each slice is as large as the whole tensor, and zero outside the slice.",
-            worst.others_sentence(),
-        ),
-        advice="Split the tensor once, before the loop: `{code}` instead of x[:, i] in the loop. The backward pass then "
-        "stacks the gradients once.",
-        code="for row in x.unbind(1):",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="slices per step", value=match.calls, unit="count", where=work.source),
-            Evidence(name="time of their gradients", value=match.ns, unit="ns", where=work.source),
-        ),
-        paths=paths,
-        weight=match.share,
-        claims=work_claims(work, match.items),
-    )
-
-
-def _modules(report: Report | TraceReport) -> tuple[str, ...]:
-    """Return the modules of the baseline with most slices, together at least half of them; empty for a trace."""
-    run = report.baseline() if isinstance(report, Report) else None
-    calls = Counter[str]()
-    for layer in run.modules if run is not None else ():
-        calls[layer.path] += sum(k.calls for k in layer.kernels if _SLICE_BACKWARD.match(k.name))
-    paths: list[str] = []
-    for path, _ in calls.most_common():
-        if 2 * sum(calls[name] for name in paths) >= calls.total():
-            break
-        paths.append(path)
-    return tuple(paths)
-
-
-def slice_gradients(work: StepWork) -> _SliceGradients | None:
+def _slice_gradients(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     """Return the gradients of slices in `work`; None below the limits."""
-    if work.clock == "device":
+    if work.on_device:
         return None  # its operators have the time of kernels, and do not separate the fills of other gradients
-    slices = work.select(lambda item: _SLICE_BACKWARD.match(item.name) is not None)
+    slices = work.select(_is_slice_backward)
     calls = total_calls(slices)
     if calls < MIN_CALLS * work.steps:
         return None
@@ -105,16 +48,40 @@ def slice_gradients(work: StepWork) -> _SliceGradients | None:
         for items in (fills, additions)
         if items
     )
-    share = work.share(ns)
+    share, paths = work.share(ns), _modules(work)
     if share < MIN_SHARE:
         return None
-    return _SliceGradients(items=(*slices, *fills, *additions), calls=calls // work.steps, ns=ns, share=share)
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE),
+        title=f"Indexing in a loop: the gradients of slices take {percent(share)} of the {work.facts.whole}",
+        sentences=(
+            f"The backward pass of {calls // work.steps:,} slices{work.facts.each}, with the fills and the additions of their "
+            f"gradients, takes {text(ns, 'ns')} {work.per_step}.",
+            f"Most slices are those of {join_list([layer_name(path) for path in paths])}." if paths else "",
+            "The gradient of each slice is as large as the whole tensor, and zero outside the slice.",
+        ),
+        advice="Split the tensor once, before the loop: `{code}` instead of x[:, i] in the loop. The backward pass then "
+        "stacks the gradients once.",
+        code="for row in x.unbind(1):",
+        measures=(("slices per step", calls // work.steps, "count"), ("time of their gradients", ns, "ns")),
+        paths=paths,
+        claims=work_claims(work, (*slices, *fills, *additions)),
+    )
 
 
-RULE = Rule(
-    "slice_gradients",
-    DOC,
-    check,
-    "cause",
-    check,
-)
+def _is_slice_backward(item: Work) -> bool:
+    return _SLICE_BACKWARD.match(item.name) is not None
+
+
+def _modules(work: StepWork) -> tuple[str, ...]:
+    """Return the modules with most time of slices, together at least half of it."""
+    times, paths = work.layers(_is_slice_backward), list[str]()
+    for path in times:
+        if 2 * sum(times[name] for name in paths) >= sum(times.values()):
+            break
+        paths.append(path)
+    return tuple(paths)
+
+
+RULE = step_rule("slice_gradients", DOC, _slice_gradients)

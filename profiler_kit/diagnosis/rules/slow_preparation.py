@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.idle_time import LONG_CALL_NS, MIN_HOST_SHARE, IdleStep, calls_text, worst_idle
-from profiler_kit.diagnosis.phrases import advise, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.records.report import Evidence, Finding, TraceReport
-from profiler_kit.records.traces import HostActivity
+from profiler_kit.diagnosis.idle_time import (
+    LONG_CALL_NS,
+    MIN_HOST_SHARE,
+    calls_text,
+    launching_operators,
+    long_calls,
+    repeats,
+)
+from profiler_kit.diagnosis.phrases import advise, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.units import percent, text
 
 HIGH_SHARE: Final = 0.25
@@ -41,50 +47,35 @@ _ATTENTION_ADVICE: Final = advise(
 )
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace whose operators prepare longest."""
-    if (worst := worst_idle(report, _preparing, _total_ns)) is None:
-        return
-    step, calls = worst.step, worst.match
-    share = step.share(_total_ns(calls))
-    main = calls[0]
-    yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium",
+def _preparation(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    """Return the operators with several long calls before launches; None below the limit."""
+    launching = launching_operators(step)
+    calls = [
+        activity
+        for activity in long_calls(step)
+        if activity.name in launching and activity.longest_ns < MAX_LONGEST_SHARE * activity.long_ns
+    ]
+    ns = sum(activity.long_ns for activity in calls)
+    if not step.on_device or step.marked_steps < 2 or not repeats(step, ns):
+        return None
+    share, main = step.share(ns), max(calls, key=lambda activity: activity.long_ns)
+    return StepPart(
+        share=share,
+        share_name="preparation, share of the time",
+        severity=severity_of(share, high=HIGH_SHARE),
         title=f"The device waits for {percent(share)} of the time while {main.name} prepares on the host",
-        explanation=join_sentences(
-            f"{step.prefix}Gaps of at least {text(LONG_CALL_NS, 'ns')} keep it idle for {text(_total_ns(calls), 'ns')} "
-            f"{step.per_step}, in {calls_text(calls)}.",
+        sentences=(
+            f"Gaps of at least {text(LONG_CALL_NS, 'ns')} keep it idle for {text(ns, 'ns')} {step.per_step}, in "
+            f"{calls_text(calls)}.",
             "A library that meets a new combination of shapes searches an algorithm, builds a plan or compiles a kernel.",
-            worst.others_sentence(),
         ),
         advice=_ATTENTION_ADVICE
         if _CUDNN_ATTENTION.search(main.name)
         else _ADVICE.format(drop=_DROP if step.facts.has_loader else ""),
-        evidence=(
-            Evidence(name="preparation, share of the time", value=100.0 * share, unit="percent", where=step.where),
-            Evidence(name="preparation", value=_total_ns(calls), unit="ns", where=step.where),
-            Evidence(name="longest call", value=main.longest_ns, unit="ns", where=main.name),
-        ),
-        weight=share,
+        measures=(("preparation", ns, "ns"),),
+        evidence=(Evidence(name="longest call", value=main.longest_ns, unit="ns", where=main.name),),
         claims=("idle:op dispatch",),
     )
 
 
-def _preparing(step: IdleStep) -> tuple[HostActivity, ...] | None:
-    """Return the operators with several long calls before launches, longest first; None below the limit."""
-    if not step.on_device or step.steps < 2:
-        return None
-    calls = [
-        activity
-        for activity in step.long_calls()
-        if activity.name in step.launching and activity.longest_ns < MAX_LONGEST_SHARE * activity.long_ns
-    ]
-    calls.sort(key=lambda activity: -activity.long_ns)
-    return tuple(calls) if step.repeats(_total_ns(calls)) else None
-
-
-def _total_ns(calls: tuple[HostActivity, ...] | list[HostActivity]) -> int:
-    return sum(activity.long_ns for activity in calls)
-
-
-RULE = Rule("slow_preparation", DOC, no_findings, "place", check_trace)
+RULE = step_rule("slow_preparation", DOC, _preparation, "place", steps=idle_steps)

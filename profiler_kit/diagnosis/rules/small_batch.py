@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.advice import find_trials, has_batch, larger_batch
-from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS, run_step
+from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import run_step
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import percent, text
 

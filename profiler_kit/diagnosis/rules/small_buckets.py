@@ -12,9 +12,8 @@ from profiler_kit.diagnosis.communication import (
     worst_exposed,
 )
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, in_ranks
-from profiler_kit.diagnosis.trace_facts import step_count
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
 
 DOC = f"""
@@ -27,18 +26,18 @@ trace has to state the sizes of collectives.
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the largest exposed share."""
     worst = worst_exposed(report)
     if worst is None or (small := worst.match.small) is None or small.bytes is None:
         return
     kind, mean_bytes = small.kind.replace("_", "-"), small.bytes / small.events
-    per_step = small.events / step_count(worst.trace)
+    per_step = small.events / worst.step.steps
     yield RULE.finding(
         severity="medium",
         title=f"Small messages: {text(per_step, 'count')} {kind}s per step send {text(mean_bytes, 'bytes')} each",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}{plural(small.events, kind)} take {text(small.sum_ns, 'ns')}. Exposed communication takes "
+            f"{worst.step.prefix}{plural(small.events, kind)} take {text(small.sum_ns, 'ns')}. Exposed communication takes "
             f"{percent(worst.match.share)} of the time.",
             "A collective costs its latency whatever its size.",
             worst.others_sentence(),
@@ -46,13 +45,13 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         advice="Send fewer and larger messages: {code}, or larger units in FSDP.",
         code="DistributedDataParallel(model, bucket_cap_mb=25)",
         evidence=(
-            Evidence(name="mean size of a message", value=mean_bytes, unit="bytes", where=worst.where),
-            Evidence(name="messages per step", value=per_step, unit="count", where=worst.where),
+            Evidence(name="mean size of a message", value=mean_bytes, unit="bytes", where=worst.step.name),
+            Evidence(name="messages per step", value=per_step, unit="count", where=worst.step.name),
             Evidence(
                 name="exposed communication, of the span",
                 value=100.0 * worst.match.share,
                 unit="percent",
-                where=worst.where,
+                where=worst.step.name,
             ),
         ),
         weight=worst.match.share,
@@ -60,4 +59,4 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small_buckets", DOC, in_ranks(check_trace), "cause", check_trace, states_share=False)
+RULE = Rule("small_buckets", DOC, check, "cause", "both", states_share=False)

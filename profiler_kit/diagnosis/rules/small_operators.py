@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import has_batch, larger_batch
+from profiler_kit.diagnosis.advice import has_batch, larger_batch, trials_of
 from profiler_kit.diagnosis.facts import facts_of
-from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.rules.optimizer_bound import optimizer_time
-from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, trials_of, work_claims, worst_step
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.idle_time import optimizer_ns
+from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
 # The dispatch of an operator takes 1 to 10 us on a CPU, whatever its size.
@@ -42,41 +40,38 @@ same for any batch size, so a larger batch costs less for each example. An optim
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmallOperators:
-    """Short operators per step: their calls, their time, that of the gaps between them, and the share of both of the step."""
-
-    claims: tuple[str, ...]
-    calls: int
-    ns: int
-    gaps_ns: int
-    share: float
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of short operators."""
-    if (worst := worst_step(report, small_operators, lambda match: match.share)) is None:
-        return
-    work, match = worst.work, worst.match
+def small_operators(report: Report | TraceReport, work: StepWork) -> StepPart | None:
+    """Return the short operators of a step on a CPU, with the gaps of Python between them; None below the limits."""
+    if work.on_device:
+        return None
+    short = work.select(lambda item: item.ns <= MAX_MEAN_NS * item.calls)
+    gaps = [part for part in work.idle if part.cause == "python" and 0 < part.ns <= MAX_MEAN_GAP_NS * part.gaps]
+    calls, ns = total_calls(short) // work.steps, max(0, total_ns(short) - work.host_data_ns)
+    claims, own_phases = work_claims(work, short), {"data"}
+    if (in_optimizer_ns := optimizer_ns(work)[0]) > 0:
+        own_phases.add("optimizer")
+        claims = tuple(f"busy:phase:{phase}" for phase, ns in work.phase_ns.items() if ns and phase != "optimizer")
+        ns -= min(ns, in_optimizer_ns)
+    gaps_ns = sum(part.ns for part in gaps if part.phase not in own_phases)
+    share = work.share(ns + gaps_ns)
+    if calls < MIN_CALLS or share < MIN_SHARE or not ns:
+        return None
     advice, words = _advice(report)
-    yield RULE.finding(
-        severity="high" if match.share >= LARGE_SHARE else "medium" if match.share >= MEDIUM_SHARE else "low",
-        title=f"Short operators{_AND_PYTHON if match.gaps_ns else ''} take {percent(match.share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}{match.calls:,} calls{work.facts.each} take {text(match.ns // match.calls, 'ns')} each.",
-            f"Python between them takes {text(match.gaps_ns, 'ns')}{work.facts.each}." if match.gaps_ns else "",
+    ns, gaps_ns = ns // work.steps, gaps_ns // work.steps
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=LARGE_SHARE, medium=MEDIUM_SHARE),
+        title=f"Short operators{' and the Python between them' if gaps_ns else ''} take {percent(share)} of the "
+        f"{work.facts.whole}",
+        sentences=(
+            f"{calls:,} calls{work.facts.each} take {text(ns // calls, 'ns')} each.",
+            f"Python between them takes {text(gaps_ns, 'ns')}{work.facts.each}." if gaps_ns else "",
             "Dispatch takes most of this time. It is the same for any size of the tensors.",
-            worst.others_sentence(),
         ),
         advice=advice,
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * match.share, unit="percent", where=work.source),
-            Evidence(name="calls per step", value=match.calls, unit="count", where=work.source),
-            Evidence(name="time of short operators per step", value=match.ns, unit="ns", where=work.source),
-        ),
+        measures=(("calls per step", calls, "count"), ("time of short operators per step", ns, "ns")),
         trials=trials_of(report, *words),
-        weight=match.share,
-        claims=(*match.claims, *(("idle:python",) if match.gaps_ns else ())),
+        claims=(*claims, *(("idle:python",) if gaps_ns else ())),
     )
 
 
@@ -91,32 +86,5 @@ def _advice(report: Report | TraceReport) -> tuple[Advice, tuple[str, ...]]:
 
 
 _FEWER_CALLS: Final = "{code}, one operator instead of a loop, fewer small layers"
-_AND_PYTHON: Final = " and the Python between them"
 
-
-def small_operators(work: StepWork) -> SmallOperators | None:
-    """Return the short operators of a step on a CPU; None below the limits."""
-    if work.clock != "operator":
-        return None
-    short = work.select(lambda item: item.ns <= MAX_MEAN_NS * item.calls)
-    calls, ns = total_calls(short) // work.steps, total_ns(short)
-    gaps = [part for part in work.idle if part.cause == "python" and 0 < part.ns <= MAX_MEAN_GAP_NS * part.gaps]
-    if calls < MIN_CALLS:
-        return None
-    ns -= min(ns, work.host_data_ns)
-    gaps = [part for part in gaps if part.phase != "data"]
-    gaps_ns = sum(part.ns for part in gaps)
-    claims = work_claims(work, short)
-    if (optimizer := optimizer_time(work)) is not None:
-        claims = tuple(
-            f"busy:phase:{phase}" for phase, phase_ns in work.phase_ns.items() if phase_ns and phase != "optimizer"
-        )
-        ns -= min(ns, optimizer.ns)
-        gaps_ns -= sum(part.ns for part in gaps if part.phase == "optimizer")
-    share = work.share(ns + gaps_ns)
-    if share < MIN_SHARE or not ns:
-        return None
-    return SmallOperators(claims=claims, calls=calls, ns=ns // work.steps, gaps_ns=gaps_ns // work.steps, share=share)
-
-
-RULE = Rule("small_operators", DOC, check, "cause", check)
+RULE = step_rule("small_operators", DOC, small_operators)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from shlex import quote
 from typing import Final
 
-from profiler_kit.diagnosis.communication import CLAIMS
+from profiler_kit.diagnosis.communication import CLAIMS, rank_traces
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, phase_name
 from profiler_kit.diagnosis.rule import Rule
@@ -40,13 +39,17 @@ named if it is late by less than the profiler adds to the step.
 """
 
 
-def check(report: Report) -> Iterator[Finding]:
-    """Yield one finding for each of the latest ranks of a report that has traces of all ranks."""
-    if report.ranks is None or report.ranks.ranks is None:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield one finding for each of the latest ranks, where there are traces of several."""
+    ranks = rank_traces(report).ranks
+    if ranks is None or not ranks.step_ns:
         return
-    ranks = report.ranks.ranks
-    stragglers = tuple(late for late in ranks.stragglers if not _is_slowed_by_profiler(late, ranks, report))
-    yield from _findings(replace(ranks, stragglers=stragglers), IN_FOLDER)
+    latest_first = sorted(ranks.stragglers, key=lambda straggler: -straggler.late_ns)
+    delaying = [straggler for straggler in latest_first if straggler.cost_ns > MIN_WAIT_SHARE * ranks.step_ns]
+    if isinstance(report, Report):
+        delaying = [straggler for straggler in delaying if not _is_slowed_by_profiler(straggler, ranks, report)]
+    for straggler in delaying[:MAX_FINDINGS]:
+        yield _finding(straggler, ranks, IN_FOLDER if isinstance(report, Report) else "")
 
 
 def _is_slowed_by_profiler(straggler: Straggler, ranks: Ranks, report: Report) -> bool:
@@ -60,21 +63,6 @@ def _is_slowed_by_profiler(straggler: Straggler, ranks: Ranks, report: Report) -
 def _waits_for_host(straggler: Straggler) -> bool:
     """Return whether the device of the rank is idle for longer than others, because its host launches more slowly."""
     return straggler.doing.removesuffix(" (idle)") in LAUNCH_CAUSES
-
-
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield one finding for each of the latest ranks."""
-    if report.ranks is not None:
-        yield from _findings(report.ranks)
-
-
-def _findings(ranks: Ranks, place: str = "") -> Iterator[Finding]:
-    if not ranks.step_ns:
-        return
-    latest_first = sorted(ranks.stragglers, key=lambda straggler: -straggler.late_ns)
-    delaying = [straggler for straggler in latest_first if straggler.cost_ns > MIN_WAIT_SHARE * ranks.step_ns]
-    for straggler in delaying[:MAX_FINDINGS]:
-        yield _finding(straggler, ranks, place)
 
 
 def _finding(straggler: Straggler, ranks: Ranks, place: str) -> Finding:
@@ -140,4 +128,4 @@ def _excess(straggler: Straggler) -> str:
     return f"It spends {excess} more on {phase_name(name)}{f' ({detail}' if detail else ''} than the median rank."
 
 
-RULE = Rule("stragglers", DOC, check, "cause", check_trace, states_share=False)
+RULE = Rule("stragglers", DOC, check, "cause", "both", states_share=False)

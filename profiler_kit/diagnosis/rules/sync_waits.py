@@ -11,11 +11,11 @@ from profiler_kit.diagnosis.idle_time import (
     LAUNCH_CAUSES,
     LAUNCH_CLAIMS,
     MIN_HOST_SHARE,
-    IdleStep,
-    worst_idle,
+    wait_idle_ns,
 )
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, phase_name, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.units import percent, text
@@ -101,7 +101,7 @@ The rule does not count waits during which the device has work, waiting for data
 
 def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the baseline or for the trace with the largest idle share after waits."""
-    if (worst := worst_idle(report, lambda step: _own_share(step, report), lambda share: share)) is None:
+    if (worst := worst_step(idle_steps(report), lambda step: _own_share(step, report), lambda share: share)) is None:
         return
     step, share = worst.step, worst.match
     waits = _waits(step, report)
@@ -123,10 +123,10 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         ),
         advice=_advice(longest, step.facts),
         evidence=(
-            Evidence(name="share of idle time because of waits", value=100.0 * share, unit="percent", where=step.where),
-            Evidence(name="idle time because of waits", value=_idle_ns(step, report), unit="ns", where=step.where),
+            Evidence(name="share of idle time because of waits", value=100.0 * share, unit="percent", where=step.name),
+            Evidence(name="idle time because of waits", value=_idle_ns(step, report), unit="ns", where=step.name),
             *(
-                evidence_of(step.where, (f"wait in {longest.name}", longest.wait_ns, "ns"))
+                evidence_of(step.name, (f"wait in {longest.name}", longest.wait_ns, "ns"))
                 if longest is not None
                 else ()
             ),
@@ -136,22 +136,21 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     )
 
 
-def _waits(step: IdleStep, report: Report | TraceReport) -> list[SyncWait]:
+def _waits(step: StepWork, report: Report | TraceReport) -> list[SyncWait]:
     """Return the waits that count. In a report, the worker itself reads the loss."""
-    waits = [wait for wait in step.waits if wait.phase != "transfer"]
+    waits = [wait for wait in step.trace.syncs if wait.phase != "transfer"]
     return [wait for wait in waits if wait.phase != "loss"] if isinstance(report, Report) else waits
 
 
-def _idle_ns(step: IdleStep, report: Report | TraceReport) -> int:
+def _idle_ns(step: StepWork, report: Report | TraceReport) -> int:
     """Return the idle time because of the waits that count, at most that of the causes that it can have."""
-    caused_ns = step.wait_idle_ns(_waits(step, report))
-    waiting_ns = step.idle_ns("synchronization") - step.idle_before("transfer", "synchronization")
-    if isinstance(report, Report):
-        waiting_ns = 0
+    caused_ns = wait_idle_ns(step, _waits(step, report))
+    waiting = [part for part in step.idle if part.cause == "synchronization" and part.phase != "transfer"]
+    waiting_ns = sum(part.ns for part in waiting) if isinstance(report, TraceReport) else 0
     return min(max(caused_ns, waiting_ns), step.idle_ns("synchronization", *LAUNCH_CAUSES))
 
 
-def _own_share(step: IdleStep, report: Report | TraceReport) -> float | None:
+def _own_share(step: StepWork, report: Report | TraceReport) -> float | None:
     share = step.share(_idle_ns(step, report)) if step.on_device else 0.0
     if share > MIN_HOST_SHARE:
         return share
@@ -159,8 +158,8 @@ def _own_share(step: IdleStep, report: Report | TraceReport) -> float | None:
     return share if is_idle and share > 0 and _calls_per_step(step, _waits(step, report)) >= MIN_MANY_WAITS else None
 
 
-def _calls_per_step(step: IdleStep, waits: Iterable[SyncWait]) -> int:
-    return sum(wait.calls for wait in waits) // max(1, step.steps)
+def _calls_per_step(step: StepWork, waits: Iterable[SyncWait]) -> int:
+    return sum(wait.calls for wait in waits) // max(1, step.marked_steps)
 
 
 def _longest_wait(longest: SyncWait | None) -> str:
@@ -191,4 +190,4 @@ def _source(wait: SyncWait) -> tuple[str, str, str]:
     return _SYNCHRONIZES if "DeviceSynchronize" in wait.call else _OTHER
 
 
-RULE = Rule("sync_waits", DOC, check, "cause", check)
+RULE = Rule("sync_waits", DOC, check, "cause", "both")

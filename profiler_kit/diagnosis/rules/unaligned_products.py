@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims, worst_step
+from profiler_kit.diagnosis.phrases import join_list, limit_percent
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, Work, total_ns, work_claims
 from profiler_kit.records.families import math_name
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.units import percent, text
 
 # A slow product of a tenth of the step saves a twentieth of it if it becomes twice as fast.
@@ -34,39 +33,28 @@ traces.
 """
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the baseline, or for the trace with the largest share of unaligned products."""
-    if (worst := worst_step(report, _unaligned, lambda kernels: sum(kernel.ns for kernel in kernels))) is None:
-        return
-    work, kernels = worst.work, worst.match
-    ns = total_ns(kernels)
-    share = work.share(ns)
+def _unaligned(report: Report | TraceReport, work: StepWork) -> StepPart | None:
+    kernels = work.select(_is_unaligned)
+    share = work.share(total_ns(kernels))
+    if share < MIN_SHARE:
+        return None
     kinds = sorted({kernel.math for kernel in kernels if kernel.math})
     multiple = LOAD_BYTES // min(_BYTES[math] for math in kinds)
-    yield RULE.finding(
-        severity="high" if share >= HIGH_SHARE else "medium",
+    return StepPart(
+        share=share,
+        severity=severity_of(share, high=HIGH_SHARE),
         title=f"Matrix products with odd sizes take {percent(share)} of the {work.facts.whole}",
-        explanation=join_sentences(
-            f"{work.sentence_prefix}{join_list([math_name(math) for math in kinds])} kernels for unaligned rows take "
-            f"{text(ns, 'ns')} of {work.clock_name} {work.per_step}.",
+        sentences=(
+            f"{join_list([math_name(math) for math in kinds])} kernels for unaligned rows take {text(total_ns(kernels), 'ns')} "
+            f"of {work.clock_name} {work.per_step}.",
             f"Tensor cores load {LOAD_BYTES} bytes at once. Rows that do not start at multiples of {LOAD_BYTES} bytes need "
             "slower kernels.",
-            worst.others_sentence(),
         ),
         advice=f"Make the sizes of layers, vocabularies and padded batches multiples of {multiple}, better of 64: 1024 features "
         "instead of 1023. This changes the model, so train it again. A vocabulary can be padded: the added rows are never used.",
-        evidence=(
-            Evidence(name="share of the step", value=100.0 * share, unit="percent", where=work.source),
-            *(Evidence(name="device time", value=kernel.ns, unit="ns", where=kernel.name) for kernel in kernels),
-        ),
-        weight=share,
+        evidence=tuple(Evidence(name="device time", value=item.ns, unit="ns", where=item.name) for item in kernels),
         claims=work_claims(work, kernels),
     )
-
-
-def _unaligned(work: StepWork) -> tuple[Work, ...] | None:
-    kernels = work.select(_is_unaligned)
-    return kernels if work.share(total_ns(kernels)) >= MIN_SHARE else None
 
 
 def _is_unaligned(kernel: Work) -> bool:
@@ -75,10 +63,4 @@ def _is_unaligned(kernel: Work) -> bool:
     return size is not None and match is not None and int(match.group(1)) * size < LOAD_BYTES
 
 
-RULE = Rule(
-    "unaligned_products",
-    DOC,
-    check,
-    "cause",
-    check,
-)
+RULE = step_rule("unaligned_products", DOC, _unaligned)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE, LAUNCH_CAUSES, IdleStep, calls_text, worst_idle
-from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent
+from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE, LAUNCH_CAUSES, calls_text, launch_ns, launch_share
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, limit_percent
 from profiler_kit.diagnosis.recorded import BOTH_ACTIVITIES
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
+from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import IdleCause, idle_by_cause
 from profiler_kit.units import percent, text
 
@@ -42,55 +42,43 @@ lists the host's activity meanwhile. The rule reads reports and traces.
 """
 
 
-class _Unexplained(NamedTuple):
-    """Idle time by cause, without the causes that have a rule of their own."""
-
-    causes: dict[IdleCause, int]
-    share: float
-
-
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the baseline or the trace with the largest share."""
-    if (worst := worst_idle(report, _unexplained, lambda unexplained: unexplained.share)) is None:
-        return
-    step, (causes, share) = worst.step, worst.match
+def _unknown_idle(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    causes = _unexplained(step)
     ns = sum(causes.values())
-    is_unknown = causes.keys() == {"unknown"}
-    long_calls = [
+    share, is_unknown = step.share(ns), causes.keys() == {"unknown"}
+    if share < MIN_SHARE:
+        return None
+    calls = [
         activity
-        for activity in step.activities
+        for activity in step.trace.activities
         if activity.long_ns >= MIN_CALL_SHARE * ns
         and activity.launched == (is_unknown and step.on_device)
         and activity.ns <= ns  # longer ones belong to a cause that has a rule of its own
         and (activity.phase != "data" or "waiting for data" in causes)
     ]
     cause_texts = [f"{cause} {text(cause_ns, 'ns')}" for cause, cause_ns in causes.items()]
-    yield RULE.finding(
-        severity="medium" if share >= HIGH_SHARE else "low",
+    return StepPart(
+        share=share,
+        share_name="unexplained idle time, share",
+        severity=severity_of(share, medium=HIGH_SHARE),
         title=f"{'Idle time' if step.on_device else 'Time outside operators'} "
         f"{'of unknown cause' if is_unknown else 'without a main cause'}: {percent(share)} of the time",
-        explanation=join_sentences(
-            f"{step.prefix}Idle time by cause: {join_list(cause_texts)}.",
+        sentences=(
+            f"Idle time by cause: {join_list(cause_texts)}.",
             (_ON_DEVICE if step.on_device else _ON_HOST) if is_unknown else "",
-            f"Meanwhile the host was in {calls_text(long_calls)}." if long_calls else "",
-            worst.others_sentence(),
+            f"Meanwhile the host was in {calls_text(calls)}." if calls else "",
         ),
         advice=_unknown_advice(step) if is_unknown else _causes_advice(step),
-        evidence=(
-            Evidence(name="unexplained idle time, share", value=100.0 * share, unit="percent", where=step.where),
-            Evidence(name="unexplained idle time", value=ns, unit="ns", where=step.where),
-            Evidence(name="span", value=step.span_ns, unit="ns", where=step.where),
-        ),
-        weight=share,
+        measures=(("unexplained idle time", ns, "ns"), ("span", step.span_ns, "ns")),
         claims=tuple(f"idle:{cause}" for cause in causes),
     )
 
 
-def _unknown_advice(step: IdleStep) -> Advice:
+def _unknown_advice(step: StepWork) -> Advice:
     """Return how to record the part that is missing from the trace."""
     if not step.on_device:
         return advise("Record all threads and the device: {code}.", BOTH_ACTIVITIES)
-    activities = "" if step.has_launches else " with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+    activities = "" if step.trace.linked else " with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
     return advise(
         f"Record a few whole steps{activities}: call {{code}} before the first recorded step. And look for other processes on "
         "the device.",
@@ -98,21 +86,22 @@ def _unknown_advice(step: IdleStep) -> Advice:
     )
 
 
-def _causes_advice(step: IdleStep) -> Advice:
+def _causes_advice(step: StepWork) -> Advice:
     table = "See the table of idle time for the largest cause."
-    if step.with_stack:
+    if step.trace.with_stack:
         return Advice(table)
     return advise(f"{table} Record with {{code}} to see the lines of code.", "profile(with_stack=True)")
 
 
-def _unexplained(step: IdleStep) -> _Unexplained | None:
+def _unexplained(step: StepWork) -> dict[IdleCause, int]:
+    """Return the idle time by cause, without the causes that have a rule of their own; empty below the limit."""
     by_cause = idle_by_cause(step.idle)
     if step.share(sum(by_cause.values())) < LARGE_IDLE_SHARE:
-        return None
+        return {}
     # Before launches, the rules about launches, long calls and waits explain a part; between operators, that about the host.
     launching_ns = step.idle_ns(*LAUNCH_CAUSES)
-    is_explained = step.launch_share() is not None if step.on_device else step.share(launching_ns) >= LARGE_IDLE_SHARE
-    remaining_ns = step.launch_ns() if step.on_device else launching_ns
+    is_explained = launch_share(step) is not None if step.on_device else step.share(launching_ns) >= LARGE_IDLE_SHARE
+    remaining_ns = launch_ns(step) if step.on_device else launching_ns
     unexplained_part = 0.0 if is_explained or not launching_ns else remaining_ns / launching_ns
     causes: dict[IdleCause, int] = {}
     for cause, ns in by_cause.items():
@@ -122,10 +111,7 @@ def _unexplained(step: IdleStep) -> _Unexplained | None:
             continue
         if ns > 0:
             causes[cause] = ns
-    if 2 * causes.get("unknown", 0) > sum(causes.values()):
-        causes = {"unknown": causes["unknown"]}
-    share = step.share(sum(causes.values()))
-    return _Unexplained(causes, share) if share >= MIN_SHARE else None
+    return {"unknown": causes["unknown"]} if 2 * causes.get("unknown", 0) > sum(causes.values()) else causes
 
 
-RULE = Rule("unknown_idle", DOC, check, "note", check)
+RULE = step_rule("unknown_idle", DOC, _unknown_idle, "note", steps=idle_steps)

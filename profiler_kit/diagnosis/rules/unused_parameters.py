@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, no_findings
-from profiler_kit.diagnosis.trace_facts import worst_trace
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import all_steps, worst_step
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceOperator, TraceSummary
 from profiler_kit.units import percent, text
 
@@ -28,17 +28,21 @@ both are for nothing. The trace does not show whether parameters are unused.
 """
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
+def check(report: Report | TraceReport) -> Iterator[Finding]:
     """Yield at most one finding, for the trace with the longest search."""
-    if (worst := worst_trace(report, _search, lambda search: float(search.host_self_ns))) is None:
+    if (
+        worst := worst_step(
+            all_steps(report), lambda step: _search(step.trace), lambda search: float(search.host_self_ns)
+        )
+    ) is None:
         return
-    search, trace = worst.match, worst.trace
+    search, trace = worst.match, worst.step.trace
     share = min(1.0, search.host_self_ns / trace.span_ns)
     yield RULE.finding(
         severity="medium" if share >= MEDIUM_SHARE else "low",
         title=f"DDP searches for unused parameters: {percent(share)} of the time on the host",
         explanation=join_sentences(
-            f"{worst.sentence_prefix}find_unused_parameters=True makes DDP visit the graph in each step: "
+            f"{worst.step.prefix}find_unused_parameters=True makes DDP visit the graph in each step: "
             f"{plural(search.calls, 'search', 'searches')}, {text(search.host_self_ns, 'ns')}, and an extra all-reduce.",
             worst.others_sentence(),
         ),
@@ -46,8 +50,8 @@ def check_trace(report: TraceReport) -> Iterator[Finding]:
         "static_graph=True.",
         code="DistributedDataParallel(model, find_unused_parameters=False)",
         evidence=(
-            Evidence(name="search, share of the time", value=100.0 * share, unit="percent", where=worst.where),
-            Evidence(name="searches", value=search.calls, unit="count", where=worst.where),
+            Evidence(name="search, share of the time", value=100.0 * share, unit="percent", where=worst.step.name),
+            Evidence(name="searches", value=search.calls, unit="count", where=worst.step.name),
         ),
         weight=share,
         claims=("idle:op dispatch",) if share >= MEDIUM_SHARE else (),
@@ -60,4 +64,4 @@ def _search(trace: TraceSummary) -> TraceOperator | None:
     return next((operator for operator in trace.operators if operator.name == SEARCH), None)
 
 
-RULE = Rule("unused_parameters", DOC, no_findings, "cause", check_trace)
+RULE = Rule("unused_parameters", DOC, check, "cause", "both")

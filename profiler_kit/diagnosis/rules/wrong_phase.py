@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.advice import find_trials
+from profiler_kit.diagnosis.advice import trials_of
 from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.phrases import (
     Advice,
@@ -20,12 +20,10 @@ from profiler_kit.diagnosis.phrases import (
     share_range,
 )
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
 from profiler_kit.diagnosis.timing import phase_shares
-from profiler_kit.diagnosis.trace_facts import on_device, worst_trace
-from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
-from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import PhaseTime, TraceSummary, WaitByPhase
+from profiler_kit.records.traces import TraceSummary, WaitByPhase
 from profiler_kit.units import percent, text
 
 # In percentage points. Launch gaps and rounding explain smaller differences between the clocks. The networks that led users to
@@ -40,7 +38,8 @@ MIN_NAMED_SHARE: Final = 0.05
 
 DOC = f"""
 Fires if a stopwatch (`time.time()` around each phase, without synchronization) overstates the share of one phase in the
-baseline's step by more than {MAX_DIFFERENCE_POINTS:g} percentage points, compared with kernel time. Always `high`.
+baseline's step by more than {MAX_DIFFERENCE_POINTS:g} percentage points, compared with kernel time. `high` in a report, `low`
+in a trace.
 
 A launch returns immediately, and the host waits at the first line that needs a result. In most training loops this line is
 `loss.item()`, so the loss looks expensive while kernels of the forward and backward passes run. Kernel time is attributed to the
@@ -51,45 +50,84 @@ In a trace, the host time of each phase replaces the stopwatch. The same limit h
 """
 
 
-def check(report: Report) -> Iterator[Finding]:
-    """Yield at most one finding, for the phase that the stopwatch overstates most in the baseline."""
-    run = report.baseline()
-    if run is None or run.clock != "kernel":
+@dataclass(frozen=True, slots=True)
+class _Clocks:
+    """The phase that `clock` overstates most, and the shares of all phases by it and by kernel time."""
+
+    phase: str
+    clock: str
+    host: Mapping[str, float]
+    kernel: Mapping[str, float]
+
+    def excess(self, phase: str) -> float:
+        """By how much the clock overstates `phase`."""
+        return self.host[phase] - self.kernel[phase]
+
+
+def check(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield at most one finding, for the phase that is overstated most in the baseline or in a trace."""
+    if (
+        worst := worst_step(idle_steps(report), lambda step: _clocks(report, step), lambda c: c.excess(c.phase))
+    ) is None:
         return
-    stopwatch, kernel = phase_shares(run, "stopwatch"), phase_shares(run, "kernel")
-    common = [p for p in stopwatch if p in kernel]
-    if not common:
-        return
-    worst = max(common, key=lambda p: stopwatch[p] - kernel[p])
-    excess = stopwatch[worst] - kernel[worst]
-    if 100.0 * excess <= MAX_DIFFERENCE_POINTS:
-        return
-    understated = max(common, key=lambda p: kernel[p] - stopwatch[p])
+    step, clocks = worst.step, worst.match
+    phase = clocks.phase
+    timing = next((timing for timing in step.trace.phases if timing.phase == phase), None)
+    is_waiting = isinstance(report, TraceReport) or step.busy_share >= MIN_BUSY_SHARE
+    understated = min(clocks.host, key=clocks.excess)
+    wait_ns, host_ns = (timing.wait_ns, timing.host_ns) if timing is not None else (0, None)
     yield RULE.finding(
-        severity="high",
-        title=_title(worst, stopwatch[worst], kernel[worst], is_waiting=_waits_for_device(run)),
+        severity="high" if isinstance(report, Report) else "low",
+        title=_title(phase, clocks.host[phase], clocks.kernel[phase], is_waiting=is_waiting),
         explanation=join_sentences(
-            _cause(run, worst),
-            f"The stopwatch shows {percent(stopwatch[understated])} for {phase_name(understated)}; by kernel time it takes "
-            f"{percent(kernel[understated])}.",
-            _all_configurations(report, worst),
+            f"{step.prefix}{_cause(phase, is_waiting=is_waiting)}",
+            f"The host waits for kernels for {text(wait_ns, 'ns')} of {text(host_ns, 'ns')} in {phase_name(phase)}."
+            if wait_ns and host_ns
+            else "",
+            _phases_during_wait(step.trace, phase),
+            f"The {clocks.clock} shows {percent(clocks.host[understated])} for {phase_name(understated)}; by kernel time it "
+            f"takes {percent(clocks.kernel[understated])}.",
+            _all_configurations(report, phase) if isinstance(report, Report) else "",
+            worst.others_sentence(),
         ),
-        advice=_advice(worst),
+        advice=_advice(phase),
         evidence=(
-            Evidence(name=f"{p} by {clock}", value=100.0 * shares[p], unit="percent", where=run.config.name)
-            for p in (worst, *(p for p in common if p != worst))
-            for clock, shares in (("stopwatch", stopwatch), ("kernel time", kernel))
+            Evidence(name=f"{name} by {clock}", value=100.0 * shares[name], unit="percent", where=step.name)
+            for name in (phase, *(name for name in clocks.host if name != phase))
+            for clock, shares in ((clocks.clock, clocks.host), ("kernel time", clocks.kernel))
         ),
         # reading the loss in every step keeps the host from running ahead; `no_item` measures the cost
-        trials=find_trials(report, run, ("no_item",) if worst == "loss" else ()),
-        weight=excess,
+        trials=trials_of(report, *(("no_item",) if phase == "loss" else ())),
+        weight=clocks.excess(phase),
     )
 
 
-def _waits_for_device(run: ConfigRun) -> bool:
-    """Return whether the device is busy enough that the host must wait for it."""
-    busy = run.busy_share
-    return busy is not None and busy >= MIN_BUSY_SHARE
+def _clocks(report: Report | TraceReport, step: StepWork) -> _Clocks | None:
+    """Return the clocks of a step on a device, of a report those of its timed steps; None below the limit."""
+    run = report.baseline() if isinstance(report, Report) else None
+    host: Mapping[str, float]
+    kernel: Mapping[str, float]
+    if not step.on_device:
+        return None
+    if run is not None:
+        clock, host, kernel = "stopwatch", phase_shares(run, "stopwatch"), phase_shares(run, "kernel")
+        host = {phase: share for phase, share in host.items() if phase in kernel}
+        waiting = list(host)
+    else:
+        if step.trace.queue is not None and step.trace.queue.full:
+            return None
+        clock, timed = "host time", [timing for timing in step.trace.phases if timing.host_ns]
+        total_ns = sum(timing.host_ns or 0 for timing in timed)
+        host = {timing.phase: (timing.host_ns or 0) / total_ns for timing in timed}
+        kernel = {timing.phase: timing.kernel_ns / step.busy_ns for timing in timed}
+        is_wait: dict[str, bool] = {
+            timing.phase: timing.wait_ns >= MIN_WAIT_SHARE * (timing.host_ns or 0) for timing in timed
+        }
+        waiting = [phase for phase in host if is_wait[phase] and phase != "other"]
+    if not waiting:
+        return None
+    clocks = _Clocks(max(waiting, key=lambda phase: host[phase] - kernel[phase]), clock, host, kernel)
+    return clocks if 100.0 * clocks.excess(clocks.phase) > MAX_DIFFERENCE_POINTS else None
 
 
 def _title(name: str, host: float, kernel: float, *, is_waiting: bool) -> str:
@@ -98,24 +136,24 @@ def _title(name: str, host: float, kernel: float, *, is_waiting: bool) -> str:
     return f"A stopwatch overstates {phase_name(name)}: it shows {percent(host)} of the step, the kernels take {percent(kernel)}"
 
 
-def _cause(run: ConfigRun, worst: Phase) -> str:
-    if not _waits_for_device(run):
+def _cause(phase: str, *, is_waiting: bool) -> str:
+    if not is_waiting:
         return (
             "A stopwatch on the host shows the phases in which the host works or waits. Kernels run at the same time, and their "
             "time is attributed to the phase that launched them."
         )
-    if worst == "loss":
+    if phase == "loss":
         return (
             "A line of Python returns when its kernels are queued, before they run. loss.item() is the first line that needs a "
             "result: it waits for all kernels queued before it, of this forward pass and of the previous step's backward pass."
         )
     return (
-        f"A line of Python returns when its kernels are queued, before they run. In {phase_name(worst)} the host waits "
+        f"A line of Python returns when its kernels are queued, before they run. In {phase_name(phase)} the host waits "
         "for kernels that other phases launched."
     )
 
 
-def _all_configurations(report: Report, worst: Phase) -> str:
+def _all_configurations(report: Report, worst: str) -> str:
     runs = [
         (phase_shares(r, "stopwatch"), phase_shares(r, "kernel")) for r in plain_runs(report) if r.clock == "kernel"
     ]
@@ -142,58 +180,6 @@ def _advice(name: str) -> Advice:
     )
 
 
-def check_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the phase whose host time is overstated most by waiting, over all traces."""
-    if (worst := worst_trace(report, _overstated_phase, lambda match: match.host_share - match.kernel_share)) is None:
-        return
-    overstated, trace = worst.match, worst.trace
-    name, host_ns, wait_ns = overstated.timing.phase, overstated.timing.host_ns, overstated.timing.wait_ns
-    host, kernel = 100.0 * overstated.host_share, 100.0 * overstated.kernel_share
-    yield RULE.finding(
-        severity="low",
-        title=_title(name, overstated.host_share, overstated.kernel_share, is_waiting=True),
-        explanation=join_sentences(
-            f"{worst.sentence_prefix}A line of Python returns when its kernels are queued, before they run. In "
-            f"{phase_name(name)} the host waits for kernels for {text(wait_ns, 'ns')} of {text(host_ns, 'ns')}.",
-            _phases_during_wait(trace, name),
-            worst.others_sentence(),
-        ),
-        advice=_advice(name),
-        evidence=(
-            Evidence(name=f"{name} by host time", value=host, unit="percent", where=worst.where),
-            Evidence(name=f"{name} by kernel time", value=kernel, unit="percent", where=worst.where),
-            Evidence(name=f"host time of {name}", value=host_ns or 0, unit="ns", where=worst.where),
-            Evidence(name=f"wait for the device in {name}", value=wait_ns, unit="ns", where=worst.where),
-            Evidence(name=f"kernel time of {name}", value=overstated.timing.kernel_ns, unit="ns", where=worst.where),
-        ),
-        weight=overstated.host_share - overstated.kernel_share,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _OverstatedPhase:
-    """A phase with its share of the host time and its share of the kernel time."""
-
-    timing: PhaseTime
-    host_share: float
-    kernel_share: float
-
-
-def _overstated_phase(trace: TraceSummary) -> _OverstatedPhase | None:
-    host_ns = sum(timing.host_ns or 0 for timing in trace.phases)
-    if not on_device(trace) or not host_ns or (trace.queue is not None and trace.queue.full):
-        return None
-    waiting = [
-        _OverstatedPhase(timing, timing.host_ns / host_ns, timing.kernel_ns / trace.busy_ns)
-        for timing in trace.phases
-        if timing.host_ns and timing.wait_ns >= MIN_WAIT_SHARE * timing.host_ns and timing.phase != "other"
-    ]
-    worst = max(waiting, key=lambda item: item.host_share - item.kernel_share, default=None)
-    if worst is None or 100.0 * (worst.host_share - worst.kernel_share) <= MAX_DIFFERENCE_POINTS:
-        return None
-    return worst
-
-
 def _phases_during_wait(trace: TraceSummary, name: str) -> str:
     """Return a sentence about the phases whose kernels ran while the host waited in phase `name`."""
     parts: list[WaitByPhase] = [part for wait in trace.syncs if wait.phase == name for part in wait.waited_for]
@@ -212,4 +198,4 @@ def _phases_during_wait(trace: TraceSummary, name: str) -> str:
     return f"The kernels of {join_list(shares)} run during this wait." if shares else ""
 
 
-RULE = Rule("wrong_phase", DOC, check, "reading", check_trace)
+RULE = Rule("wrong_phase", DOC, check, "reading", "both")
