@@ -152,8 +152,11 @@ def rank(
             share = account.share(remaining[i]) if remaining[i].saving is None else added
             finding = replace(remaining[i], share=share)
             account.add(remaining.pop(i))
-            is_minor = isinstance(report, TraceReport) and _is_minor(finding, added, alone[finding.rule] or 0.0)
-            is_minor |= levels.get(finding.rule, 0) > 0 and _is_explained(finding, added)
+            is_place = levels.get(finding.rule, 0) > 0
+            # of a report, the other findings may advise what was measured
+            is_minor = isinstance(report, TraceReport) or (is_place and bool(account.cells))
+            is_minor = is_minor and _is_minor(finding, added, alone[finding.rule] or 0.0)
+            is_minor |= is_place and _is_explained(finding, added)
             ordered.append(_at_most(finding, "low") if is_minor else finding)
     ordered.sort(key=lambda finding: (PEAK in finding.claims, finding.severity not in SERIOUS))
     return (*ordered, *(finding for finding in findings if not finding.claims))

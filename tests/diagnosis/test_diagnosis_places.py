@@ -59,7 +59,7 @@ def test_no_replay_no_place() -> None:
 
 
 def test_a_launch_bound_step_names_the_place_of_most_launches() -> None:
-    """Two thirds of the step are idle before launches; the function causes more than half of that, or launches half of the work."""
+    """Two thirds of the step are idle before launches; the function causes half of that, or launches half of the work."""
     idle = {("op dispatch", "forward"): 200.0}
 
     def title(*sites: WorkSite) -> str:
