@@ -5,7 +5,10 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and exit with its status, or as the user's program does. Python's own status for an exception, 1, means an exceeded budget."""
+    """Run the command line and exit with its status, or as the user's program does.
+
+    Python's own status for an exception, 1, means an exceeded budget.
+    """
     try:
         from profiler_kit.cli import entry
 

@@ -84,11 +84,17 @@ def _run(arguments: Sequence[str], *, supervised: bool) -> Outcome:
         from profiler_kit.cli.supervised import run_supervised
 
         return run_supervised(options, lambda: _status(options))
-    return _status(options)
+    return _outcome_of(options)
 
 
-def _status(options: argparse.Namespace) -> Outcome:
-    """Run the command of `options`, print its error, and return its outcome."""
+def _status(options: argparse.Namespace) -> int:
+    """Run the command of `options`, print its error, and return its exit status."""
+    outcome = _outcome_of(options)
+    assert isinstance(outcome, int), "a program takes over the process that the user started"
+    return outcome
+
+
+def _outcome_of(options: argparse.Namespace) -> Outcome:
     from profiler_kit.cli import output
 
     try:

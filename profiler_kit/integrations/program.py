@@ -1,7 +1,8 @@
-"""Runs a Python program in this process as ``python SCRIPT`` and ``python -m MODULE`` do: for the program nothing is different."""
+"""Runs a Python program in this process as ``python SCRIPT`` and ``python -m MODULE`` do, with nothing that it could notice."""
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from profiler_kit.errors import TargetError
 
@@ -53,21 +54,25 @@ class Program:
 
     def run(self, *, at_end: Callable[[], None]) -> None:
         """Run the program. Its uncaught exception is printed as Python does, `at_end` is called, and the exception goes on."""
+        process, status = os.getpid(), 0
         try:
-            try:
-                code, main = self._prepared()
-                _kept_main.append(main)
-                sys.modules[_MAIN] = main
-                exec(code, main.__dict__)
-            except SystemExit:
-                raise
-            except BaseException as error:
-                _remove_own_frames(error)
-                sys.excepthook(type(error), error, error.__traceback__)
-                sys.excepthook = _print_nothing  # Python sets the exit status, but has nothing more to print
-                raise
+            code, main = self._prepared()
+            _kept_main.append(main)
+            sys.modules[_MAIN] = main
+            exec(code, main.__dict__)  # noqa: S102 the program that the user starts
             _join_threads()
+        except SystemExit as error:
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+            raise
+        except BaseException as error:
+            status = 1
+            _remove_own_frames(error)
+            sys.excepthook(type(error), error, error.__traceback__)
+            sys.excepthook = _print_nothing  # Python sets the exit status, but has nothing more to print
+            raise
         finally:
+            if os.getpid() != process:
+                _exit_fork(status)
             at_end()
 
     def _prepared(self) -> tuple[CodeType, ModuleType]:
@@ -118,6 +123,19 @@ def _join_threads() -> None:
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.current_thread():
             thread.join()
+
+
+def _exit_fork(status: int) -> NoReturn:
+    """Exit from a process that the program forked, with its exit handlers.
+
+    torch's libraries join the profiler's threads when a process exits. In a fork these do not exist, and it would wait forever.
+    """
+    _join_threads()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    os._exit(status)
 
 
 def _remove_own_frames(error: BaseException | None) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -125,19 +124,21 @@ class ProgramSession(LoopSession):
 
     def _begin(self, loop: Loop) -> None:
         """The loop is found: record it, in this thread."""
+        from profiler_kit.recording.called_models import CalledModels
         from profiler_kit.recording.cycles import StepEnds
-        from profiler_kit.recording.loop import container
+        from profiler_kit.recording.loop import inner_model
         from profiler_kit.recording.phases import replaced
 
         assert self._finder is not None
         self._loop = loop
-        self._model = container(loop.models)
+        single = len(loop.models) == 1
+        self._model = loop.models[0] if single else CalledModels(list(map(inner_model, loop.models)), loop.names)
         self.__enter__()
         if loop.method is not None:
             self._patches.enter_context(replaced(loop.models[0], loop.method, self._wrapped_method))
         else:
             self._ends = StepEnds(loop.cycle)
-            self._finder.on_event = self._note_event
+        self._finder.on_event = self._note_event
 
     def _new_recorder(self, trace: Path) -> Recorder:
         from profiler_kit.recording.loop import Recorder
@@ -157,8 +158,7 @@ class ProgramSession(LoopSession):
 
     def _note_event(self, key: int) -> None:
         """An event of the loop: the step is over where it was the last one of a cycle. Its logging still belongs to it."""
-        assert self._ends is not None
-        self._is_step_over |= self._ends.ends(key)
+        self._is_step_over |= self._ends is not None and self._ends.ends(key)
 
     def _wrapped_method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -176,7 +176,7 @@ class ProgramSession(LoopSession):
         assert self._loop is not None
         if self._loop.source != "call":
             self._has_evaluation |= not is_grad_enabled() and not any(m.training for m in self._loop.models)
-        elif self._ends is not None:
+        else:
             self._note_event(id(model))
 
     def _before_work(self) -> None:
@@ -203,16 +203,24 @@ class ProgramSession(LoopSession):
             observed.steps_ns += observed.warmup_ns
             observed.warmup_steps = 0
             observed.notes.append("The program ended while it warmed up: the times are those of its first steps.")
+        if not observed.steps_ns:
+            self._report_failure(self._unseen())
+            return
         self._write()
         if self.report is not None and not self._quiet:
-            print(summary(self.report), file=sys.stderr)
+            self._print(summary(self.report))
 
     def _new_report(self, models: Sequence[nn.Module], observed: Observations) -> LoopReport:
         from profiler_kit.pipeline.loop_report import loop_report
 
         assert self._loop is not None
         observed.notes += self._notes(self._loop)
-        return loop_report(models, observed, convention=self._convention, program=self._program.name)
+        root = (self._model,) if len(models) > 1 and self._model is not None else models
+        result = loop_report(root, observed, convention=self._convention, program=self._program.name)
+        names = ", ".join(self._loop.names) or "no model"
+        if len(models) == 1:
+            return result
+        return result._replace(report=replace(result.report, target=replace(result.report.target, name=names)))
 
     def _notes(self, loop: Loop) -> Iterator[str]:
         yield f"{_STEP[loop.source]} {loop.steps_before} steps were over when the loop was recognized."

@@ -231,7 +231,10 @@ class LoopSession:
 
     def _report_failure(self, text: str) -> None:
         """Print `text`, also where the session is quiet."""
-        print(f"profiler_kit: {text}", file=sys.stderr)
+        self._print(f"profiler_kit: {text}")
+
+    def _print(self, text: str) -> None:
+        print(text, file=sys.stderr)
 
 
 def session(

@@ -50,7 +50,9 @@ def loop_report(
     """The report on the steps in `observed`, in which the loop called `models`, with the counts for the inputs of the loop.
 
     `program` is the script or module that was run unchanged; None for a session in the user's code, whose advice is for
-    Python. A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
+    Python.
+
+    A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
     """
     notes = [*observed.notes, *_loop_notes(observed, is_program=program is not None)]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes)
@@ -187,8 +189,12 @@ def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any
     from profiler_kit.errors import UsageError
     from profiler_kit.loading import from_model
     from profiler_kit.loading.live.live_models import optimizer_settings
+    from profiler_kit.recording.called_models import CalledModels, sum_of_outputs
 
     assert observed.arguments is not None
+    args, kwargs = observed.arguments.args, observed.arguments.kwargs
+    if isinstance(model, CalledModels):
+        args, kwargs, loss_fn = model.calls(observed.calls), {}, sum_of_outputs
     configure = None
     if observed.optimizer is not None:
         with contextlib.suppress(UsageError):  # it trains other parameters; the default optimizer is then announced
@@ -196,8 +202,8 @@ def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any
     amp = observed.arguments.amp
     return from_model(
         model,
-        observed.arguments.args,
-        observed.arguments.kwargs,
+        args,
+        kwargs,
         loss_fn=loss_fn,
         labels=labels,
         configure_optimizer=configure,

@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, Final, Literal
 
 import torch
@@ -42,6 +43,8 @@ MAX_EVENTS: Final[dict[Source, int]] = {
     "call": 1024,
 }  # watched, until a cycle must be found
 
+_CALLS: Final = frozenset(("__call__", "_call_impl", "_wrapped_call_impl"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
@@ -49,6 +52,7 @@ class Loop:
 
     - `models`: the modules with parameters that the loop calls itself, in the order of their first call; those that are
       trained, where the loop trains. Empty where it calls none: its models are then those that hold trained parameters.
+    - `names`: of the models: the attribute that holds one in another module, else its class.
     - `others`: classes of further modules that it calls: teachers, averages of the weights, frozen networks.
     - `cycle`: the events of one step, as keys: ids of optimizers or of modules. `steps_before`: steps that are over.
     - `method`: the method of the model that is one step of inference, such as ``generate``; None for a call of the model.
@@ -56,6 +60,7 @@ class Loop:
 
     source: Source
     models: tuple[nn.Module, ...]
+    names: tuple[str, ...]
     others: tuple[str, ...]
     device: torch.device
     cycle: tuple[int, ...]
@@ -64,9 +69,10 @@ class Loop:
 
 
 class LoopFinder:
-    """Watches a program from the import of torch on, and calls `on_loop` once, in the thread of the loop, between two steps.
+    """Watches a program from the import of torch on, and calls `on_loop` once, in the thread of the loop, as a step begins.
 
-    Afterwards `on_event` receives the events that can end a step. `guarded` runs everything that the finder does at an event.
+    `on_event`, which `on_loop` sets, receives the events that can end a step.
+    `guarded` runs everything that the finder does at an event.
     """
 
     def __init__(
@@ -90,6 +96,8 @@ class LoopFinder:
         self._methods: set[str | None] = set()
         self._trained: set[int] = set()  # ids of the parameters of optimizers
         self._distinct = 1
+        self._cycle: tuple[int, ...] | None = None
+        self._is_in_optimizer_hook = False
         self._hooks, self._call_hooks, self._watch = ExitStack(), ExitStack(), ExitStack()
 
     def install(self) -> None:
@@ -104,16 +112,23 @@ class LoopFinder:
         """Remove all hooks, at any time."""
         self._watch.close()
         self._call_hooks.close()
-        self._hooks.close()
+        if (
+            not self._is_in_optimizer_hook
+        ):  # torch iterates over them; after an error of ours, one that does nothing stays
+            self._hooks.close()
 
     # ---- events
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
+        self._is_in_optimizer_hook = True
         self._note("optimizer", id(optimizer))
+        self._is_in_optimizer_hook = False
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
+            if not self._called:  # the loop calls no models, whose calls are the earlier place to begin
+                self._guarded(self._begin)
             result = original(*args, **kwargs)
             self._note("backward", 0)
             return result
@@ -194,6 +209,7 @@ class LoopFinder:
                 return call()
             module = by_id[int(path)]
             if self._depth == 0:
+                self._guarded(self._begin)
                 self._called.setdefault(id(module), module)
                 if source == "call":
                     self._methods.add(_calling_method(module))
@@ -209,13 +225,20 @@ class LoopFinder:
 
     def _continue_watch(self, events: list[int]) -> None:
         assert self._source is not None
+        if self._cycle is not None:
+            return
         cycle = find_cycle(events, distinct=self._distinct if len(events) < MAX_LATE else 1)
         if cycle is None and len(events) < MAX_EVENTS[self._source]:
             return
         if cycle is None:  # a step is the rarest event
             cycle = (min(set(events), key=events.count),)
-        self._watch.close()
-        self._on_loop(self._loop(cycle))
+        self._cycle = cycle
+
+    def _begin(self) -> None:
+        """Hand the loop over, where a step begins: a hook of the optimizer must not change the hooks of optimizers."""
+        if self._cycle is not None and self.on_event is None and threading.get_ident() == self._thread:
+            self._watch.close()
+            self._on_loop(self._loop(self._cycle))
 
     def _loop(self, cycle: tuple[int, ...]) -> Loop:
         assert self._source is not None
@@ -225,10 +248,12 @@ class LoopFinder:
         if not models and self._trained:
             models = _holders(self._trained)
         parameters: Iterable[torch.Tensor] = (p for model in models for p in model.parameters())
+        attributes = _attributes() if len(models) > 1 else {}
         method = next(iter(self._methods)) if len(self._methods) == 1 and len(models) == 1 else None
         return Loop(
             source=self._source,
             models=tuple(models),
+            names=tuple(attributes.get(id(model), type(model).__name__) for model in models),
             others=tuple(sorted({type(m).__name__ for m in called if all(m is not other for other in models)})),
             device=next((p.device for p in parameters), torch.device("cpu")),
             cycle=cycle,
@@ -259,6 +284,12 @@ def _holders(trained: set[int]) -> list[nn.Module]:
     return [module for module in modules if id(module) not in inner]
 
 
+def _attributes() -> dict[int, str]:
+    """id of each module that another module holds -> the name of the attribute; not of those that lists hold by number."""
+    holders = [module._modules for module in _live(nn.Module) if "_modules" in vars(module)]
+    return {id(part): name for parts in holders for name, part in parts.items() if name.isidentifier()}
+
+
 def _has_parameters(module: nn.Module) -> bool:
     """Whether a module is a model: losses and metrics have no parameters, and may call the model themselves."""
     return "_modules" in vars(module) and next(module.parameters(), None) is not None
@@ -270,12 +301,11 @@ def _is_in_backward() -> bool:
 
 def _calling_method(module: nn.Module) -> str | None:
     """The outermost method of `module` that runs: ``generate``. None if its call is not inside of a method of its own."""
-    name, frame = None, sys._getframe(2)
+    name = None
+    frame: FrameType | None = sys._getframe(3)  # past the watch
     while frame is not None:
         code = frame.f_code
-        if code.co_argcount and code.co_name not in ("<lambda>", "__call__", "_call_impl", "_wrapped_call_impl"):
-            argument = code.co_varnames[0]
-            if argument == "self" and frame.f_locals.get(argument) is module:
-                name = code.co_name
-        frame = frame.f_back  # type: ignore[assignment]
+        if code.co_argcount and code.co_name not in _CALLS and hasattr(module, code.co_name):
+            name = code.co_name if frame.f_locals.get(code.co_varnames[0]) is module else name
+        frame = frame.f_back
     return name

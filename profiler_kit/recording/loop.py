@@ -19,7 +19,7 @@ from torch.profiler import profile, record_function
 from profiler_kit.errors import UsageError
 from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
-from profiler_kit.recording.observations import Observations, describe_arguments
+from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
 from profiler_kit.recording.phases import PhaseHooks
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
@@ -155,6 +155,7 @@ class Recorder:
         observed.warmup_ns.append(now_ns - self._warmup_start_ns)
         self._warmup_start_ns = now_ns
         if self._step < self._warmup and not (self._until_steady and is_steady(observed.warmup_ns)):
+            observed.calls.clear()
             return
         observed.warmup_steps = self._step
         self._stage = "timed"
@@ -290,6 +291,8 @@ class Recorder:
     def _trace_phase(self, phase: Phase) -> None:
         if self._phase_mark is not None:
             self._phase_mark.__exit__(None, None, None)
+        if phase == "loss" and not self.observations.has_backward:
+            phase = "other"
         self._phase_mark = record_function(marks.phase(phase))
         self._phase_mark.__enter__()
 
@@ -328,6 +331,10 @@ class Recorder:
         if self._stage == "warm-up":  # timed steps must not wait for this
             observed = self.observations
             observed.arguments = describe_arguments(args, dict(kwargs))
+            call = ObservedCall(
+                model=id(inner_model(model)), arguments=observed.arguments, has_gradients=torch.is_grad_enabled()
+            )
+            observed.calls.append(call)
             observed.signatures.add(observed.arguments.signature)
 
     def _on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -339,21 +346,6 @@ class Recorder:
     def _synchronize(self) -> None:
         if self._cuda:
             torch.cuda.synchronize(self.device)
-
-
-def container(models: Sequence[nn.Module]) -> nn.Module:
-    """`models` as parts of one module, by the names of their classes; a single one as it is."""
-    if len(models) == 1:
-        return models[0]
-    whole = nn.Module()
-    for model in models:
-        name = label = type(inner_model(model)).__name__
-        for number in itertools.count(2):
-            if not hasattr(whole, label):
-                break
-            label = f"{name}_{number}"
-        whole.add_module(label, model)
-    return whole
 
 
 def require_module(model: object) -> None:

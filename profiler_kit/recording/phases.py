@@ -125,11 +125,18 @@ class PhaseHooks:
         return True
 
     def _still_watches_before_work(self) -> bool:
-        """Call `before_work` outside of phases. False if that has replaced the hooks, which begin with the next call."""
-        installed = self._hooks
-        if not self._open:
+        """Call `before_work` outside of phases. False if that has replaced the hooks, which begin with the next call.
+
+        An optimizer's closure is outside, too: a loop may do all its work in it.
+        """
+        installed, is_in_optimizer = self._hooks, self._open == ["optimizer"]
+        if is_in_optimizer or not self._open:
             self.before_work()
-        return self._hooks is installed
+        if self._hooks is not installed:
+            return False
+        if is_in_optimizer and not self._open:  # a step has ended in the closure
+            self._enter("optimizer")
+        return True
 
     def _enter(self, phase: Phase) -> None:
         self._open.append(phase)
