@@ -39,7 +39,7 @@ class Program:
         """Raise TargetError if there is no such script or module. Nothing of the program is imported."""
         if not self.is_module:
             if not Path(self.name).exists():
-                hint = "check the path; our options come before it: profiler-kit run --steps 10 train.py --lr 0.1"
+                hint = "check the path; options of the program come after it, those of run before it"
                 raise TargetError("no such script", where=self.name, hint=hint)
             return
         sys.path.insert(0, str(Path.cwd()))

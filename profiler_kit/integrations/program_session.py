@@ -169,13 +169,11 @@ class ProgramSession(LoopSession):
 
         return call
 
-    def _on_call(self, model: nn.Module) -> None:
+    def _on_call(self, model: nn.Module, has_gradients: bool) -> None:
         """The loop calls a model itself. Trained models that are in evaluation mode and record no gradients are evaluated."""
-        from torch import is_grad_enabled
-
         assert self._loop is not None
         if self._loop.source != "call":
-            self._has_evaluation |= not is_grad_enabled() and not any(m.training for m in self._loop.models)
+            self._has_evaluation |= not has_gradients and not any(m.training for m in self._loop.models)
         else:
             self._note_event(id(model))
 

@@ -80,7 +80,7 @@ class Recorder:
         self._profiler: profile | None = None
         self._trace_marks = ExitStack()  # the step and the phase that are open in the trace
         self._phase_mark: Any = None
-        self._on_call: Callable[[nn.Module], None] | None = None
+        self._on_call: Callable[[nn.Module, bool], None] | None = None
         self._patches = ExitStack()
 
     @property
@@ -99,8 +99,13 @@ class Recorder:
         """A context that attributes its block to `phase`."""
         return self._hooks.inside(phase)
 
-    def watch_steps(self, before_work: Callable[[], None], on_call: Callable[[nn.Module], None] | None = None) -> None:
-        """Call `before_work` where a step may end, and `on_call` before each outermost call of a model, from `start` on."""
+    def watch_steps(
+        self, before_work: Callable[[], None], on_call: Callable[[nn.Module, bool], None] | None = None
+    ) -> None:
+        """Call `before_work` where a step may end, and `on_call` before each outermost call of a model, from `start` on.
+
+        `on_call` receives the model and whether autograd records the call.
+        """
         self._hooks.before_work = before_work
         self._on_call = on_call
 
@@ -327,7 +332,7 @@ class Recorder:
 
     def _on_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if self._on_call is not None:
-            self._on_call(model)
+            self._on_call(model, torch.is_grad_enabled())
         if self._stage == "warm-up":  # timed steps must not wait for this
             observed = self.observations
             observed.arguments = describe_arguments(args, dict(kwargs))

@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler_kit.cli.commands import Command, Outcome
 from profiler_kit.cli.values import parse_non_negative, parse_positive
+from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import UsageError
 
 OUT: Final = Path("profiler_kit_out")
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> Outcome:
 
     words = options.module or options.script
     if not words:
-        raise UsageError("no program to run", hint="name a script: profiler-kit run train.py, or a module: -m train")
+        raise UsageError("no program to run", hint=f"name a script: {kit_command('run', 'train.py')}")
     program = Program(name=words[0], is_module=bool(options.module), arguments=tuple(words[1:]))
     program.check()
     name = program.name if program.is_module else Path(program.name).resolve().stem
