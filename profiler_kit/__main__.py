@@ -5,11 +5,14 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and exit with its status. Python's own status for an exception, 1, means an exceeded budget."""
+    """Run the command line and exit with its status, or as the user's program does.
+
+    Python's own status for an exception, 1, means an exceeded budget.
+    """
     try:
         from profiler_kit.cli import entry
 
-        entry()
+        program = entry()
     except Exception as error:  # noqa: BLE001 printed in one line
         # a file of the working directory or of PYTHONPATH that has the name of a module which Python or a library needs
         place = error.__traceback__
@@ -25,6 +28,7 @@ def main() -> None:
         except (OSError, ValueError, AttributeError):  # a full disk, or no stderr
             os._exit(3)
         os._exit(3)
+    program()  # of the user: its exceptions are its own
 
 
 if __name__ == "__main__":

@@ -71,7 +71,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "gate",
     },
     "integrations": GROUND | {"records", "display", "recording", "pipeline"},
-    "cli": GROUND | {"_version", "process", "records", "devices", "configurations", "pipeline", "report", "render"},
+    "cli": GROUND
+    | {"_version", "process", "records", "devices", "configurations", "pipeline", "report", "render", "integrations"},
     "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display", "integrations"},
     "__main__": {"cli"},
 }

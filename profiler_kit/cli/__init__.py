@@ -10,12 +10,13 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
 from profiler_kit.cli import streams
+from profiler_kit.cli.commands import Outcome
 from profiler_kit.errors import INTERRUPTED, OK, TARGET_FAILED, USAGE, KitError
 
 # A scheduler, a supervisor or a closed terminal sends these. By default they kill Python without any cleanup, which
@@ -32,13 +33,16 @@ REFUSED: Final = tuple(
 MAX_PATH_CHARS: Final = 100  # of a path in an error that the system refuses as too long
 
 
-def entry() -> NoReturn:
-    """Run the command line and exit the process with its status: the console script.
+def entry() -> Callable[[], None]:
+    """Run the command line and exit the process with its status: the console script. Returns a program that takes over.
 
     A command that runs user code runs in a child process, and this one watches it.
     """
     streams.open_standard_streams()
-    streams.exit_process(main(supervised=True))
+    outcome = _outcome(sys.argv[1:], supervised=True)
+    if isinstance(outcome, int):
+        streams.exit_process(outcome)
+    return outcome
 
 
 def main(argv: Sequence[str] | None = None, *, supervised: bool = False) -> int:
@@ -48,9 +52,17 @@ def main(argv: Sequence[str] | None = None, *, supervised: bool = False) -> int:
     command like Ctrl-C: child processes end, the git worktree is removed, finished measurements are kept. With `supervised`,
     user code runs in a child process.
     """
+    outcome = _outcome(sys.argv[1:] if argv is None else argv, supervised=supervised)
+    if isinstance(outcome, int):
+        return outcome
+    outcome()
+    return OK
+
+
+def _outcome(arguments: Sequence[str], *, supervised: bool) -> Outcome:
     with _signals_as_keyboard_interrupt(TERMINATION_SIGNALS):
         try:
-            return _run(sys.argv[1:] if argv is None else argv, supervised=supervised)
+            return _run(arguments, supervised=supervised)
         except KeyboardInterrupt:
             print("interrupted", file=sys.stderr)
             return INTERRUPTED
@@ -58,7 +70,7 @@ def main(argv: Sequence[str] | None = None, *, supervised: bool = False) -> int:
             return _unexpected_status(error)
 
 
-def _run(arguments: Sequence[str], *, supervised: bool) -> int:
+def _run(arguments: Sequence[str], *, supervised: bool) -> Outcome:
     from profiler_kit.cli.parser import build_parser
 
     try:
@@ -72,15 +84,21 @@ def _run(arguments: Sequence[str], *, supervised: bool) -> int:
         from profiler_kit.cli.supervised import run_supervised
 
         return run_supervised(options, lambda: _status(options))
-    return _status(options)
+    return _outcome_of(options)
 
 
 def _status(options: argparse.Namespace) -> int:
     """Run the command of `options`, print its error, and return its exit status."""
+    outcome = _outcome_of(options)
+    assert isinstance(outcome, int), "a program takes over the process that the user started"
+    return outcome
+
+
+def _outcome_of(options: argparse.Namespace) -> Outcome:
     from profiler_kit.cli import output
 
     try:
-        status: int = options.command.run(options)
+        outcome: Outcome = options.command.run(options)
         output.flush()  # inside the try: a closed pipe is not an error
         output.run_final_checks()
     except KitError as error:
@@ -94,7 +112,7 @@ def _status(options: argparse.Namespace) -> int:
         raise
     except BaseException as error:  # noqa: BLE001 Python would exit with 1, which means an exceeded budget
         return _unexpected_status(error)
-    return status
+    return outcome
 
 
 def _unexpected_status(error: BaseException) -> int:

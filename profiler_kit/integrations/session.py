@@ -7,7 +7,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.profiler import profile
 
+    from profiler_kit.pipeline.loop_report import LoopReport
     from profiler_kit.recording.loop import Recorder
+    from profiler_kit.recording.observations import Observations
 
 FILES: Final = ("report.html", "report.json", "report.md")
 RANK_FILES: Final = ("ranks.html", "ranks.json")  # beside the report of rank 0, in a distributed job
@@ -52,10 +54,10 @@ class LoopSession:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module | None,
         out: Path,
         *,
-        warmup: int,
+        warmup: int | None,
         steps: int,
         traced: int,
         loss_fn: Callable[..., Any] | None,
@@ -71,12 +73,10 @@ class LoopSession:
         self._loss_fn, self._labels = loss_fn, labels
         self._convention = convention
         self._quiet = quiet
-        self._counts = {"warmup": warmup, "timed": steps, "traced": traced}
+        self._warmup, self._timed, self._traced = warmup, steps, traced
         self._recorder: Recorder | None = None
 
     def __enter__(self) -> LoopSession:
-        from profiler_kit.recording.loop import Recorder
-
         if self.is_recording:
             raise UsageError("this session is already running", hint="use a second session for a second loop")
         _require_folder(self.folder)
@@ -89,10 +89,16 @@ class LoopSession:
             trace.unlink(missing_ok=True)  # rank 0 must not take the trace of an earlier run for this one's
         with _LOCK:
             self._end_earlier()
-            self._recorder = Recorder(self._model, trace=trace, **self._counts)
+            self._recorder = self._new_recorder(trace)
             self._recorder.start()
             _RUNNING[:] = [(self, threading.current_thread())]
         return self
+
+    def _new_recorder(self, trace: Path) -> Recorder:
+        from profiler_kit.recording.loop import Recorder
+
+        assert self._model is not None
+        return Recorder(self._model, warmup=self._warmup, timed=self._timed, traced=self._traced, trace=trace)
 
     def _end_earlier(self) -> None:
         """End a session that its loop left without an end, such as by an exception. Raises UsageError if its loop may run.
@@ -168,18 +174,14 @@ class LoopSession:
             return  # the trace is written, and rank 0 reads it
         observed = self._recorder.observations
         if not observed.steps_ns:
-            needed = self._counts["warmup"] + 1
+            needed = (self._warmup or 0) + 1
             self._report_failure(
                 f"no report: the loop ended before a timed step; {needed} steps are needed, and step() after each"
             )
             return
-        from profiler_kit.pipeline.loop_report import loop_report
-
         start_s = time.monotonic()
         try:
-            result = loop_report(
-                self._recorder.models, observed, loss_fn=self._loss_fn, labels=self._labels, convention=self._convention
-            )
+            result = self._new_report(self._recorder.models, observed)
             self.report = result.report
             write_report(result.report, self.folder, result.timeline)
             files: tuple[str, ...] = FILES
@@ -192,6 +194,11 @@ class LoopSession:
         self._say(
             f"report: {self.folder}/ ({', '.join(files)}), built in {took_s:.1f} s; the loop runs without hooks now"
         )
+
+    def _new_report(self, models: Sequence[nn.Module], observed: Observations) -> LoopReport:
+        from profiler_kit.pipeline.loop_report import loop_report
+
+        return loop_report(models, observed, loss_fn=self._loss_fn, labels=self._labels, convention=self._convention)
 
     def _write_ranks(self) -> tuple[str, ...]:
         """Wait for the traces of the other ranks, compare all, and return the names of the files written.
@@ -224,7 +231,10 @@ class LoopSession:
 
     def _report_failure(self, text: str) -> None:
         """Print `text`, also where the session is quiet."""
-        print(f"profiler_kit: {text}", file=sys.stderr)
+        self._print(f"profiler_kit: {text}")
+
+    def _print(self, text: str) -> None:
+        print(text, file=sys.stderr)
 
 
 def session(

@@ -45,12 +45,16 @@ def loop_report(
     loss_fn: Callable[..., Any] | None = None,
     labels: Any = (),
     convention: str = DEFAULT_CONVENTION,
+    program: str | None = None,
 ) -> LoopReport:
     """The report on the steps in `observed`, in which the loop called `models`, with the counts for the inputs of the loop.
 
+    `program` is the script or module that was run unchanged; None for a session in the user's code, whose advice is for
+    Python.
+
     A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
     """
-    notes = [*observed.notes, *_loop_notes(observed)]
+    notes = [*observed.notes, *_loop_notes(observed, is_program=program is not None)]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes)
     run = _run(observed, models)
     timeline, models_of_steps = None, {}
@@ -61,7 +65,9 @@ def loop_report(
     report = new_report(info, static, runs=runs, notes=plain_notes(notes))
     # peaks of the device are not measured here, because the loop needs it
     report = with_findings(report, by_kit, lambda bare: replace(bare, roofline=rooflines(bare, None)), models_of_steps)
-    return LoopReport(for_python(report), timeline)
+    if program is None:
+        return LoopReport(for_python(report), timeline)
+    return LoopReport(replace(report, target=replace(report.target, spec=program)), timeline)
 
 
 def _run(observed: Observations, models: Sequence[nn.Module]) -> ConfigRun:
@@ -126,7 +132,7 @@ def _examples(observed: Observations, models: Sequence[nn.Module]) -> int | None
     return round(count * calls) if count is not None else None
 
 
-def _loop_notes(observed: Observations) -> Iterator[str]:
+def _loop_notes(observed: Observations, *, is_program: bool) -> Iterator[str]:
     steps = len(observed.steps_ns)
     yield (
         f"Recorded in a running loop: {observed.warmup_steps} steps without a clock, {steps} timed, {observed.traced_steps} "
@@ -135,7 +141,7 @@ def _loop_notes(observed: Observations) -> Iterator[str]:
     if observed.forward_calls > steps:
         calls = observed.forward_calls / steps
         yield f"The loop calls the model {calls:.3g} times per step. The counts are those of one call."
-    if observed.has_backward and 0 < observed.optimizer_steps < steps:
+    if not is_program and observed.has_backward and 0 < observed.optimizer_steps < steps:
         yield (
             f"An optimizer stepped in {observed.optimizer_steps} of {steps} timed steps. For gradient accumulation, call "
             "step() once per optimizer step."
@@ -183,8 +189,12 @@ def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any
     from profiler_kit.errors import UsageError
     from profiler_kit.loading import from_model
     from profiler_kit.loading.live.live_models import optimizer_settings
+    from profiler_kit.recording.called_models import CalledModels, sum_of_outputs
 
     assert observed.arguments is not None
+    args, kwargs = observed.arguments.args, observed.arguments.kwargs
+    if isinstance(model, CalledModels):
+        args, kwargs, loss_fn = model.calls(observed.calls), {}, sum_of_outputs
     configure = None
     if observed.optimizer is not None:
         with contextlib.suppress(UsageError):  # it trains other parameters; the default optimizer is then announced
@@ -192,8 +202,8 @@ def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any
     amp = observed.arguments.amp
     return from_model(
         model,
-        observed.arguments.args,
-        observed.arguments.kwargs,
+        args,
+        kwargs,
         loss_fn=loss_fn,
         labels=labels,
         configure_optimizer=configure,

@@ -6,7 +6,7 @@ import gzip
 import itertools
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,16 +19,18 @@ from torch.profiler import profile, record_function
 from profiler_kit.errors import UsageError
 from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
-from profiler_kit.recording.observations import Observations, describe_arguments
+from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
 from profiler_kit.recording.phases import PhaseHooks
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
 from profiler_kit.temporary_files import replacement
 from profiler_kit.user_code.locations import one_line_message
-from profiler_kit.worker.steps import MARKS_A_STEP, Mark, clock_mark, elapsed_ns
+from profiler_kit.worker.steps import MARKS_A_STEP, Mark, clock_mark, elapsed_ns, is_steady
 from profiler_kit.worker.tracing import marked_call, profiled, write_trace
 
 Stage = Literal["warm-up", "timed", "traced", "done"]
+
+MAX_WARMUP_STEPS: Final = 10  # a program of an unknown number of steps must not spend them all on warming up
 
 _MARKS_A_STEP: Final = (
     4 * MARKS_A_STEP
@@ -38,30 +40,47 @@ _MARKS_A_STEP: Final = (
 class Recorder:
     """Records steps of a loop. Call `start` before the first step and `end_step` after each.
 
-    `warmup` steps run without a clock, then `timed` steps with clocks, then one with the profiler's own warm-up and `traced`
-    steps in the profiler. After that all hooks are gone, and `end_step` only returns.
+    `warmup` steps run without a clock (None: until their times agree), then `timed` steps with clocks, then one with the
+    profiler's own warm-up and `traced` steps in the profiler. After that all hooks are gone, and `end_step` only returns.
+    `models` are the parts of `model` that the loop calls, where they are known.
     """
 
-    def __init__(self, model: nn.Module, *, warmup: int, timed: int, traced: int, trace: Path) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        warmup: int | None,
+        timed: int,
+        traced: int,
+        trace: Path,
+        models: Sequence[nn.Module] = (),
+    ) -> None:
         self.device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
         self.observations = Observations(device=self.device)
-        self.models: tuple[nn.Module, ...] = (model,)
+        self.models: tuple[nn.Module, ...] = tuple(models) or (model,)
         self._model = model
-        self._warmup, self._timed, self._traced = warmup, timed, traced
+        self._are_models_known = bool(models)
+        self._warmup, self._until_steady = warmup or MAX_WARMUP_STEPS, warmup is None
+        self._timed, self._traced = timed, traced
         self._trace_file = trace
         self._cuda = self.device.type == "cuda"
         self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer)
         self._searches, self._running_calls, self._called = False, 0, dict[int, nn.Module]()
-        self._first_traced, self._root_paths = 0, set[str]()
+        self._first_traced, self._roots = 0, dict[str, nn.Module]()
         self._stage: Stage = "warm-up"
         self._step = 0
-        self._start_ns = 0
+        self._start_ns = self._warmup_start_ns = 0
         self._timed_mark: Mark = _no_mark
         self._marks: list[Any] = []
-        self._firsts: list[int] = []  # index in `_marks` of the first mark of each timed step
+        self._timed_ranges: list[
+            tuple[int, int]
+        ] = []  # of each timed step: its first mark in `_marks`, and the one after it
+        self._first_mark = 0  # of the current step
+        self._dropped_marks: set[str] = set()  # marks of traced steps that do not count
         self._profiler: profile | None = None
         self._trace_marks = ExitStack()  # the step and the phase that are open in the trace
         self._phase_mark: Any = None
+        self._on_call: Callable[[nn.Module, bool], None] | None = None
         self._patches = ExitStack()
 
     @property
@@ -73,24 +92,37 @@ class Recorder:
         """Install the hooks; the first step begins."""
         self._hooks.mark = self._note_phase
         self._hooks.install()
-        self._start_ns = time.perf_counter_ns()
+        self._start_ns = self._warmup_start_ns = time.perf_counter_ns()
         self._hooks.start_step()
 
     def phase(self, phase: Phase) -> Any:
         """A context that attributes its block to `phase`."""
         return self._hooks.inside(phase)
 
-    def end_step(self) -> bool:
-        """The current step ends and the next begins. Returns whether the recording is over."""
+    def watch_steps(
+        self, before_work: Callable[[], None], on_call: Callable[[nn.Module, bool], None] | None = None
+    ) -> None:
+        """Call `before_work` where a step may end, and `on_call` before each outermost call of a model, from `start` on.
+
+        `on_call` receives the model and whether autograd records the call.
+        """
+        self._hooks.before_work = before_work
+        self._on_call = on_call
+
+    def end_step(self, *, is_kept: bool = True) -> bool:
+        """The current step ends and the next begins. Returns whether the recording is over.
+
+        A step that is not kept, such as one with an evaluation, is neither timed nor part of the trace.
+        """
         if self._stage == "done":
             return True
         self._step += 1
         if self._stage == "warm-up":
             self._end_warmup_step()
         elif self._stage == "timed":
-            self._end_timed_step()
+            self._end_timed_step(is_kept)
         else:
-            self._end_traced_step()
+            self._end_traced_step(is_kept)
         if self.is_done:
             return True
         self._hooks.start_step()
@@ -98,11 +130,18 @@ class Recorder:
 
     def stop(self) -> None:
         """Stop recording, at any time. Complete steps are kept, and the model is as before."""
-        if self._stage == "timed":
+        if self._stage == "warm-up":
+            self.observations.warmup_steps = self._step
+        elif self._stage == "timed":
             self._read_clocks()
         elif self._stage == "traced":
             self._finish_trace()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Remove the hooks without a result, in a forked process or after an error of ours."""
         self._stage = "done"
+        self._hooks.mark = _no_mark
         self._hooks.remove()
         self._patches.close()
 
@@ -113,35 +152,45 @@ class Recorder:
         if observed.first_step_ns is None:
             self._synchronize()
             observed.first_step_ns = time.perf_counter_ns() - self._start_ns
-            if observed.arguments is None:
+            if observed.arguments is None and not self._are_models_known:
                 self._start_search()
         elif self._searches:
             self._end_search()
-        if self._step < self._warmup:
+        now_ns = time.perf_counter_ns()
+        observed.warmup_ns.append(now_ns - self._warmup_start_ns)
+        self._warmup_start_ns = now_ns
+        if self._step < self._warmup and not (self._until_steady and is_steady(observed.warmup_ns)):
+            observed.calls.clear()
             return
         observed.warmup_steps = self._step
         self._stage = "timed"
         self._timed_mark, self._marks = clock_mark(self._cuda, (self._timed + 1) * _MARKS_A_STEP)
         self._hooks.mark = self._timed_mark
-        self._firsts = [0]
+        self._first_mark = 0
 
-    def _end_timed_step(self) -> None:
-        self._firsts.append(len(self._marks))
-        if len(self._firsts) <= self._timed:
+    def _end_timed_step(self, is_kept: bool) -> None:
+        if is_kept:
+            self._timed_ranges.append((self._first_mark, len(self._marks)))
+        self._first_mark = len(self._marks)
+        if len(self._timed_ranges) < self._timed:
             return
         self._read_clocks()
         self._start_trace()
 
-    def _end_traced_step(self) -> None:
+    def _end_traced_step(self, is_kept: bool) -> None:
         assert self._profiler is not None
         self._close_trace_marks()
         self._synchronize()  # every kernel belongs to the step that launched it
         observed = self.observations
-        observed.traced_steps = self._step - self._first_traced - 1
+        is_warmup = self._step == self._first_traced + 1
+        if not is_kept and not is_warmup:
+            self._dropped_marks.add(marks.step(self._step - 1 - self._first_traced))
+        observed.traced_steps += is_kept and not is_warmup
         if observed.traced_steps >= self._traced:
             self.stop()
             return
-        self._profiler.step()
+        if is_warmup or is_kept:  # the profiler stops by itself after `traced` steps
+            self._profiler.step()
         self._open_step_mark()
 
     # ---- the modules that the loop calls, where it never calls the model as a whole
@@ -182,7 +231,7 @@ class Recorder:
         if self._cuda:
             observed.peak_allocated_bytes = torch.cuda.max_memory_allocated(self.device)
             observed.peak_reserved_bytes = torch.cuda.max_memory_reserved(self.device)
-        for first, last in itertools.pairwise(self._firsts):
+        for first, last in self._timed_ranges:
             marked = self._marks[first : last + 1]
             host_ns: dict[Phase, int] = {}
             device_ns: dict[Phase, int] = {}
@@ -222,7 +271,7 @@ class Recorder:
         self._hooks.around_call = partial(marked_call, "")
         self._hooks.install(around_model=False)  # the mark of the model must lie inside the mark of the phase
         paths = self._paths()
-        self._root_paths = {paths[id(model)] for model in self.models}
+        self._roots = {paths[id(model)]: model for model in self.models}
         self._patches.enter_context(wrapped_calls(paths, self._around_call))
         self._synchronize()
         self._profiler = profiled(self._cuda, self._traced)
@@ -247,12 +296,15 @@ class Recorder:
     def _trace_phase(self, phase: Phase) -> None:
         if self._phase_mark is not None:
             self._phase_mark.__exit__(None, None, None)
+        if phase == "loss" and not self.observations.has_backward:
+            phase = "other"
         self._phase_mark = record_function(marks.phase(phase))
         self._phase_mark.__enter__()
 
     def _around_call(self, path: str, call: Call) -> Any:
         mark_module = partial(marked_call, path, call)
-        return self._hooks.around_forward((), {}, mark_module) if path in self._root_paths else mark_module()
+        root = self._roots.get(path)
+        return mark_module() if root is None else self._hooks.around_forward(root, (), {}, mark_module)
 
     def _finish_trace(self) -> None:
         assert self._profiler is not None
@@ -266,7 +318,9 @@ class Recorder:
                 self._trace_file.parent.mkdir(parents=True, exist_ok=True)
                 write_trace(profiler, self._trace_file)
                 if observed.traced_steps < self._traced:
-                    _remove_step(self._trace_file, marks.step(self._step - self._first_traced))
+                    self._dropped_marks.add(marks.step(self._step - self._first_traced))
+                if self._dropped_marks:
+                    _remove_marks(self._trace_file, self._dropped_marks)
                 observed.trace = self._trace_file
         except Exception as error:  # noqa: BLE001 the loop must go on, and the times are known
             observed.notes.append(f"No times by layer: the trace could not be written: {one_line_message(error)}")
@@ -276,10 +330,16 @@ class Recorder:
     def _note_phase(self, phase: Phase) -> None:
         self.observations.has_backward |= phase == "backward"
 
-    def _on_forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _on_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if self._on_call is not None:
+            self._on_call(model, torch.is_grad_enabled())
         if self._stage == "warm-up":  # timed steps must not wait for this
             observed = self.observations
             observed.arguments = describe_arguments(args, dict(kwargs))
+            call = ObservedCall(
+                model=id(inner_model(model)), arguments=observed.arguments, has_gradients=torch.is_grad_enabled()
+            )
+            observed.calls.append(call)
             observed.signatures.add(observed.arguments.signature)
 
     def _on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -313,11 +373,11 @@ def inner_model(model: nn.Module) -> nn.Module:
         model = inner
 
 
-def _remove_step(trace: Path, mark: str) -> None:
-    """Remove the mark of an incomplete step from the trace. Its work then counts as work outside of steps."""
+def _remove_marks(trace: Path, removed: Collection[str]) -> None:
+    """Remove the marks of steps that do not count from the trace. Their work then counts as work outside of steps."""
     with gzip.open(trace, "rt", encoding="utf-8") as file:
         content = json.load(file)
-    content["traceEvents"] = [event for event in content["traceEvents"] if event.get("name") != mark]
+    content["traceEvents"] = [event for event in content["traceEvents"] if event.get("name") not in removed]
     with replacement(trace) as partial, gzip.open(partial, "wt", encoding="utf-8") as file:
         json.dump(content, file)
 

@@ -28,6 +28,15 @@ class Arguments:
         return tuple((tuple(leaf.shape), leaf.dtype) for leaf in leaves if isinstance(leaf, Tensor))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedCall:
+    """A call of the model with the id `model`, and whether autograd recorded it."""
+
+    model: int
+    arguments: Arguments
+    has_gradients: bool
+
+
 def describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     """The arguments of a call without the memory of their tensors."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
@@ -48,9 +57,11 @@ class Observations:
 
     - `device`: the device of the model.
     - `first_step_ns`: the first step, with the synchronization at its end.
+    - `warmup_ns`: the steps before the timed ones, by the host clock.
     - `steps_ns`: the timed steps. `stopwatch_ns`, `event_ns`: their phases, one entry per step.
     - `forward_calls`, `optimizer_steps`: calls of the model and steps of optimizers in the timed steps.
     - `arguments`: those of the last call of the model outside the timed steps. `signatures`: the different shapes of its inputs.
+    - `calls`: the outermost calls of the last step without a clock.
     - `optimizer`: the first optimizer that made a step. `has_backward`: whether a step had a backward pass.
     - `traced_steps`: the steps in the trace `trace`, which is None without one.
     """
@@ -58,12 +69,14 @@ class Observations:
     device: torch.device
     first_step_ns: int | None = None
     warmup_steps: int = 0
+    warmup_ns: list[int] = field(default_factory=list)
     steps_ns: list[int] = field(default_factory=list)
     stopwatch_ns: dict[Phase, list[int]] = field(default_factory=dict)
     event_ns: dict[Phase, list[int]] = field(default_factory=dict)
     forward_calls: int = 0
     optimizer_steps: int = 0
     arguments: Arguments | None = None
+    calls: list[ObservedCall] = field(default_factory=list)
     signatures: set[Any] = field(default_factory=set)
     optimizer: torch.optim.Optimizer | None = None
     has_backward: bool = False

@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -25,7 +26,7 @@ from torch.utils.data import dataloader
 from profiler_kit.meta.ownership import Call
 from profiler_kit.records.counts import Phase
 
-OnForward = Callable[[tuple[Any, ...], dict[str, Any]], None]
+OnForward = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]
 OnOptimizer = Callable[[torch.optim.Optimizer], None]
 
 _COMPILED_CALL: Final = "_compiled_call_impl"  # set by module.compile(); hooks are inside of it
@@ -34,7 +35,8 @@ _COMPILED_CALL: Final = "_compiled_call_impl"  # set by module.compile(); hooks 
 class PhaseHooks:
     """Calls `mark` at each change of phase in the thread that installed it. `models` are the modules that the loop calls.
 
-    `on_forward` receives the arguments of each outermost call of the model, `on_optimizer` each optimizer before its step.
+    `on_forward` receives each outermost call of a model with its arguments, `on_optimizer` each optimizer before its step.
+    `before_work` is called before data are fetched or a model is called, outside of all phases: a step may end there.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class PhaseHooks:
     ) -> None:
         self.mark = mark
         self.around_call: Callable[[Call], Any] = _call  # runs each call of ``torch.compile(model)``
+        self.before_work: Callable[[], None] = _do_nothing
         self.models = models
         self._on_forward = on_forward
         self._on_optimizer = on_optimizer
@@ -57,16 +60,16 @@ class PhaseHooks:
     def install(self, *, around_model: bool = True) -> None:
         """Start to report phases. Without `around_model`, the caller reports calls of the model, with `around_forward`."""
         with contextlib.ExitStack() as hooks:
-            hooks.enter_context(_replaced(torch.autograd, "backward", self._wrapped_backward))
+            hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
             iterators = dataloader._BaseDataLoaderIter
-            hooks.enter_context(_replaced(iterators, "__next__", self._wrapped_next))
-            hooks.enter_context(_replaced(torch.optim.Optimizer, "zero_grad", self._wrapped_zero_grad))
+            hooks.enter_context(replaced(iterators, "__next__", self._wrapped_next))
+            hooks.enter_context(replaced(torch.optim.Optimizer, "zero_grad", self._wrapped_zero_grad))
             compiler = sys.modules.get("torch._dynamo.eval_frame")
             if compiler is not None and not any(isinstance(m, compiler.OptimizedModule) for m in self.models):
-                hooks.enter_context(_replaced(compiler.OptimizedModule, "__call__", self._wrapped_compiled))
+                hooks.enter_context(replaced(compiler.OptimizedModule, "__call__", self._wrapped_compiled))
             for model in self.models if around_model else ():
                 if getattr(model, _COMPILED_CALL, None) is not None:  # a hook would become part of the compiled code
-                    hooks.enter_context(_replaced(model, _COMPILED_CALL, self._wrapped_forward))
+                    hooks.enter_context(replaced(model, _COMPILED_CALL, partial(self._wrapped_forward, model)))
                     continue
                 before = model.register_forward_pre_hook(self._before_forward, prepend=True, with_kwargs=True)
                 hooks.callback(before.remove)
@@ -78,6 +81,7 @@ class PhaseHooks:
     def remove(self) -> None:
         """Remove all hooks. The model and torch are as before."""
         self._hooks.close()
+        self._hooks = ExitStack()
 
     def start_step(self) -> None:
         """Report the start of a step."""
@@ -99,16 +103,40 @@ class PhaseHooks:
         """Whether a backward pass is running."""
         return "backward" in self._open
 
-    def around_forward(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[[], Any]) -> Any:
-        """The result of `call`, a call of the model with these arguments, reported as forward."""
-        if not self._is_watched() or "forward" in self._open or "backward" in self._open:
+    def around_forward(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[[], Any]
+    ) -> Any:
+        """The result of `call`, a call of `model` with these arguments, reported as forward."""
+        if not self._enter_forward(model, args, kwargs):
             return call()
-        self._on_forward(args, kwargs)
-        self._enter("forward")
         try:
             return call()
         finally:
             self._leave("forward", "loss")
+
+    def _enter_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Report forward, and whether this is an outermost call of a model. In backward, a checkpointed model runs again."""
+        if not self._is_watched() or "forward" in self._open or "backward" in self._open:
+            return False
+        if not self._still_watches_before_work():
+            return False
+        self._on_forward(model, args, kwargs)
+        self._enter("forward")
+        return True
+
+    def _still_watches_before_work(self) -> bool:
+        """Call `before_work` outside of phases. False if that has replaced the hooks, which begin with the next call.
+
+        An optimizer's closure is outside, too: a loop may do all its work in it.
+        """
+        installed, is_in_optimizer = self._hooks, self._open == ["optimizer"]
+        if is_in_optimizer or not self._open:
+            self.before_work()
+        if self._hooks is not installed:
+            return False
+        if is_in_optimizer and not self._open:  # a step has ended in the closure
+            self._enter("optimizer")
+        return True
 
     def _enter(self, phase: Phase) -> None:
         self._open.append(phase)
@@ -129,20 +157,16 @@ class PhaseHooks:
     def _is_watched(self) -> bool:
         return threading.get_ident() == self._thread
 
-    def _before_forward(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if torch.compiler.is_compiling():  # the loop calls a compiled wrapper: `_wrapped_compiled`
-            return
-        # in backward, a checkpointed model runs again
-        if self._is_watched() and "forward" not in self._open and "backward" not in self._open:
-            self._on_forward(args, kwargs)
-            self._enter("forward")
+    def _before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not torch.compiler.is_compiling():  # the loop calls a compiled wrapper: `_wrapped_compiled`
+            self._enter_forward(model, args, kwargs)
 
     def _after_forward(self, *_: Any) -> None:
         if not torch.compiler.is_compiling() and self._is_watched():
             self._leave("forward", "loss")
 
-    def _wrapped_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: self.around_forward(args, kwargs, lambda: original(*args, **kwargs))
+    def _wrapped_forward(self, model: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self.around_forward(model, args, kwargs, lambda: original(*args, **kwargs))
 
     def _wrapped_compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Calls of ``torch.compile(model)``, where the session has `model` itself: hooks on it would be compiled."""
@@ -153,7 +177,7 @@ class PhaseHooks:
 
             if not any(wrapper._orig_mod is model for model in self.models):
                 return call()
-            return self.around_forward(args, kwargs, lambda: self.around_call(call))
+            return self.around_forward(wrapper, args, kwargs, lambda: self.around_call(call))
 
         return call_compiled
 
@@ -171,7 +195,7 @@ class PhaseHooks:
 
     def _wrapped_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def fetch(iterator: Any) -> Any:
-            if not self._is_watched() or self._open:
+            if not self._is_watched() or self._open or not self._still_watches_before_work():
                 return original(iterator)
             self._enter("data")
             try:
@@ -204,7 +228,8 @@ class PhaseHooks:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace an attribute of a module, a class or an object by ``wrap(attribute)`` inside the block."""
     original, is_inherited = getattr(owner, name), name not in vars(owner)
     wrapped = wrap(original)
     setattr(owner, name, wrapped)
@@ -216,6 +241,10 @@ def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[Non
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)
+
+
+def _do_nothing() -> None:
+    """What happens between steps where nobody listens."""
 
 
 def _call(call: Call) -> Any:

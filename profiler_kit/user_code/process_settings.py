@@ -77,14 +77,14 @@ class CopiedContext:
 
 @contextlib.contextmanager
 def callers_modes_disabled() -> Iterator[None]:
-    """Hide the block from the dispatch and function modes that are active. The default device stays."""
+    """Hide the block from the modes that are active: dispatch, functions, inference, no_grad. The default device stays."""
     modes = [_pop_mode() for _ in range(torch._C._len_torch_function_stack())][::-1]
     hidden = [mode for mode in modes if not isinstance(mode, DeviceContext)]
     for mode in modes:
         if isinstance(mode, DeviceContext):
             _push_mode(mode)
     try:
-        with contextlib.ExitStack() as stack:
+        with torch.inference_mode(False), torch.enable_grad(), contextlib.ExitStack() as stack:
             if torch._C._len_torch_dispatch_stack():
                 from torch.utils._python_dispatch import _disable_current_modes
 

@@ -23,7 +23,7 @@ class Log:
         self.inputs: list[tuple[int, ...]] = []
         self.optimizers: list[torch.optim.Optimizer] = []
         self.hooks = PhaseHooks(
-            models, self._mark, lambda args, kwargs: self.inputs.append(tuple(args[0].shape)), self.optimizers.append
+            models, self._mark, lambda _, args, kwargs: self.inputs.append(tuple(args[0].shape)), self.optimizers.append
         )
 
     def _mark(self, phase: Phase) -> None:

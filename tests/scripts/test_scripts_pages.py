@@ -91,6 +91,15 @@ class Classifier(nn.Module):
 def build(width=32):
     return Classifier(width)
 """
+TRAIN = """\
+import torch
+
+model = torch.nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(60):
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+"""
 
 
 def commands_of(page: Path) -> Iterator[str]:
@@ -246,6 +255,14 @@ def test_command_runs(
             words += ["--configs", "default"]
     if words[0] == "tune":
         words += SHORT_SEARCH
+    if words[0] == "run":  # the program takes over its process
+        (folder / "train.py").write_text(TRAIN)
+        (folder / "pkg" / "train.py").write_text(TRAIN)
+        command = [sys.executable, "-m", "profiler_kit", *words]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, cwd=folder, env=environment, check=True)
+        assert list(folder.glob("profiler_kit_out/*/report.html"))
+        return
     status = main(words)
     written = capfd.readouterr()
     assert status == 0, written.err

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from profiler_kit._family import members
 from profiler_kit.errors import KitError
 
+Outcome = int | Callable[[], None]  # an exit status, or the user's program, which takes over the process
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
     """A command: its `name`, a one-line `summary` and `examples` for ``--help``, its options and its action.
 
     `add_options` is called only if the command is on the command line, so it may import registries. `run` takes the
-    parsed options, prints and writes the results, and returns the exit status. `runs_user_code`: whether it may run code of
+    parsed options, prints and writes the results, and returns the exit status, or a program that takes over.
+    `runs_user_code`: whether it may run code of
     the user, and so needs a process that watches it. `report_failure` writes the requested files and raises the error if
     that process ends without a result.
     """
@@ -28,7 +31,7 @@ class Command:
     summary: str
     examples: tuple[str, ...]
     add_options: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
+    run: Callable[[argparse.Namespace], Outcome]
     runs_user_code: bool = True
     report_failure: Callable[[argparse.Namespace, KitError], None] | None = None
 

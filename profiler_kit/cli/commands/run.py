@@ -1,0 +1,76 @@
+"""The command `run`: a program that nobody has changed, recorded while it runs."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from profiler_kit.cli.commands import Command, Outcome
+from profiler_kit.cli.values import parse_non_negative, parse_positive
+from profiler_kit.command_lines import kit_command
+from profiler_kit.errors import UsageError
+
+OUT: Final = Path("profiler_kit_out")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options before the program, and the program with all that follows it."""
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help=f"folder of the report (default: {OUT}/ and the name of the program)"
+    )
+    parser.add_argument(
+        "--steps", type=parse_positive, default=20, metavar="N", help="steps to time without the profiler (default: 20)"
+    )
+    parser.add_argument(
+        "--traced", type=parse_non_negative, default=3, metavar="N", help="steps to trace afterwards (default: 3)"
+    )
+    parser.add_argument(
+        "--skip", type=parse_positive, metavar="N",
+        help="steps to run before the timed ones (default: until their times agree, at most 10)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--at", type=parse_positive, default=1, metavar="STEP", help="look at nothing before this step (default: 1)"
+    )
+    parser.add_argument("--stop", action="store_true", help="end the program after the report; its finally blocks run")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but failures on stderr")
+    parser.add_argument(
+        "-m", dest="module", nargs=argparse.REMAINDER, metavar="MODULE [ARG...]", help="run a module, as python -m does"
+    )
+    parser.add_argument(
+        "script", nargs=argparse.REMAINDER, metavar="SCRIPT [ARG...]", help="a script and its arguments"
+    )
+
+
+def run(options: argparse.Namespace) -> Outcome:
+    """Check the program, and return its run, which takes this process over."""
+    from profiler_kit.integrations.program import Program
+    from profiler_kit.integrations.program_session import RunOptions, run_program
+
+    words = options.module or options.script
+    if not words:
+        raise UsageError("no program to run", hint=f"name a script: {kit_command('run', 'train.py')}")
+    program = Program(name=words[0], is_module=bool(options.module), arguments=tuple(words[1:]))
+    program.check()
+    name = program.name if program.is_module else Path(program.name).resolve().stem
+    settings = RunOptions(
+        out=(options.out or OUT / name).absolute(),
+        steps=options.steps,
+        traced=options.traced,
+        skip=options.skip,
+        at=options.at,
+        stop=options.stop,
+        quiet=options.quiet,
+    )
+    return partial(run_program, program, settings)
+
+
+COMMAND: Final = Command(
+    name="run",
+    summary="run a program unchanged, find its loop, and report on some of its steps",
+    examples=("run train.py --epochs 1",),
+    add_options=add_options,
+    run=run,
+    runs_user_code=False,
+)

@@ -1,0 +1,243 @@
+"""Records the loop of a program that nobody has changed, from the import of torch to the report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from profiler_kit.display.records import summary
+from profiler_kit.integrations.program import AfterImport, Program
+from profiler_kit.integrations.session import TIMED, TRACED, LoopSession
+from profiler_kit.records.counts import DEFAULT_CONVENTION
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from profiler_kit.pipeline.loop_report import LoopReport
+    from profiler_kit.recording.cycles import StepEnds
+    from profiler_kit.recording.discovery import Loop, LoopFinder
+    from profiler_kit.recording.loop import Recorder
+    from profiler_kit.recording.observations import Observations
+
+RANKS_WARMUP: Final = 5  # all ranks record the same steps; their own times must not decide
+MAX_EVALUATIONS: Final = 10  # dropped steps: then every step has an evaluation
+_STEP: Final = {
+    "optimizer": "A step ends with an optimizer's step.",
+    "backward": "No optimizer of torch makes a step here: a step ends with a backward pass.",
+    "call": "The program has no optimizer: a step is a call of a model.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What `run` records. `skip`: warm-up steps, None until steps are steady. `at`: the first step that is looked at."""
+
+    out: Path
+    steps: int = TIMED
+    traced: int = TRACED
+    skip: int | None = None
+    at: int = 1
+    stop: bool = False
+    quiet: bool = False
+    convention: str = DEFAULT_CONVENTION
+
+
+def run_program(program: Program, options: RunOptions) -> None:
+    """Run `program` in this process and write the report on its loop while it runs. What the program raises is raised."""
+    watcher = ProgramSession(program, options)
+    AfterImport("torch", watcher.watch).install()
+    program.run(at_end=watcher.end)
+
+
+class ProgramSession(LoopSession):
+    """A session around the loop of a program: it starts when the finder has found the loop, and ends steps by itself."""
+
+    def __init__(self, program: Program, options: RunOptions) -> None:
+        super().__init__(
+            None,
+            options.out,
+            warmup=options.skip,
+            steps=options.steps,
+            traced=options.traced,
+            loss_fn=None,
+            labels=(),
+            convention=options.convention,
+            quiet=options.quiet,
+        )
+        self._program, self._options = program, options
+        self._process = os.getpid()
+        self._finder: LoopFinder | None = None
+        self._loop: Loop | None = None
+        self._ends: StepEnds[int] | None = None
+        self._is_step_over = self._has_evaluation = self._is_over = False
+        self._dropped_steps = 0
+        self._patches = ExitStack()
+
+    # ---- from the import of torch to the end of the program
+
+    def watch(self) -> None:
+        """Look for the loop from now on. Called when the program has imported torch."""
+        self._guarded(self._install)
+
+    def end(self) -> None:
+        """The program has ended: write the report on the steps so far, if it is not written yet."""
+        if os.getpid() != self._process or self._is_over:
+            return
+        if self._recorder is not None:
+            self._guarded(self._finish)
+        else:
+            self._report_failure(self._unseen())
+        self._leave()
+
+    def _install(self) -> None:
+        from profiler_kit.recording.discovery import LoopFinder
+
+        self._finder = LoopFinder(self._begin, guarded=self._guarded, first_step=self._options.at)
+        self._finder.install()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._leave)
+
+    def _guarded(self, action: Callable[[], None]) -> None:
+        """Run something of ours inside the program. Its error is printed, and the program goes on without us."""
+        if self._is_over:
+            return
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 the program must not fail by what watches it
+            self._leave()
+            self._report_failure(f"the program goes on without a report: {type(error).__name__}: {error}")
+
+    def _leave(self) -> None:
+        """Remove all hooks. Also in forked processes, which are left alone."""
+        self._is_over = True
+        self._patches.close()
+        if self._recorder is not None:
+            self._recorder.abandon()
+        if self._finder is not None:
+            self._finder.remove()
+
+    # ---- recording
+
+    def _begin(self, loop: Loop) -> None:
+        """The loop is found: record it, in this thread."""
+        from profiler_kit.recording.called_models import CalledModels
+        from profiler_kit.recording.cycles import StepEnds
+        from profiler_kit.recording.loop import inner_model
+        from profiler_kit.recording.phases import replaced
+
+        assert self._finder is not None
+        self._loop = loop
+        single = len(loop.models) == 1
+        self._model = loop.models[0] if single else CalledModels(list(map(inner_model, loop.models)), loop.names)
+        self.__enter__()
+        if loop.method is not None:
+            self._patches.enter_context(replaced(loop.models[0], loop.method, self._wrapped_method))
+        else:
+            self._ends = StepEnds(loop.cycle)
+        self._finder.on_event = self._note_event
+
+    def _new_recorder(self, trace: Path) -> Recorder:
+        from profiler_kit.recording.loop import Recorder
+
+        assert self._loop is not None
+        assert self._model is not None
+        recorder = Recorder(
+            self._model,
+            models=self._loop.models,
+            warmup=RANKS_WARMUP if self._warmup is None and self._job_size > 1 else self._warmup,
+            timed=self._timed,
+            traced=self._traced,
+            trace=trace,
+        )
+        recorder.watch_steps(lambda: self._guarded(self._before_work), self._on_call)
+        return recorder
+
+    def _note_event(self, key: int) -> None:
+        """An event of the loop: the step is over where it was the last one of a cycle. Its logging still belongs to it."""
+        self._is_step_over |= self._ends is not None and self._ends.ends(key)
+
+    def _wrapped_method(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._is_step_over = True
+
+        return call
+
+    def _on_call(self, model: nn.Module, has_gradients: bool) -> None:
+        """The loop calls a model itself. Trained models that are in evaluation mode and record no gradients are evaluated."""
+        assert self._loop is not None
+        if self._loop.source != "call":
+            self._has_evaluation |= not has_gradients and not any(m.training for m in self._loop.models)
+        else:
+            self._note_event(id(model))
+
+    def _before_work(self) -> None:
+        """The loop fetches data or calls a model: a step that is over ends here. A step with an evaluation does not count."""
+        if not self._is_step_over:
+            return
+        assert self._recorder is not None
+        is_kept = not self._has_evaluation or self._dropped_steps >= MAX_EVALUATIONS
+        self._dropped_steps += not is_kept
+        self._is_step_over = self._has_evaluation = False
+        if self._recorder.end_step(is_kept=is_kept):
+            self._finish()
+            self._leave()
+            if self._options.stop:
+                raise SystemExit(0)
+
+    # ---- the report
+
+    def _finish(self) -> None:
+        assert self._recorder is not None
+        self._recorder.stop()
+        observed = self._recorder.observations
+        if not observed.steps_ns and observed.warmup_ns:
+            observed.steps_ns += observed.warmup_ns
+            observed.warmup_steps = 0
+            observed.notes.append("The program ended while it warmed up: the times are those of its first steps.")
+        if not observed.steps_ns:
+            self._report_failure(self._unseen())
+            return
+        self._write()
+        if self.report is not None and not self._quiet:
+            self._print(summary(self.report))
+
+    def _new_report(self, models: Sequence[nn.Module], observed: Observations) -> LoopReport:
+        from profiler_kit.pipeline.loop_report import loop_report
+
+        assert self._loop is not None
+        observed.notes += self._notes(self._loop)
+        root = (self._model,) if len(models) > 1 and self._model is not None else models
+        result = loop_report(root, observed, convention=self._convention, program=self._program.name)
+        names = ", ".join(self._loop.names) or "no model"
+        if len(models) == 1:
+            return result
+        return result._replace(report=replace(result.report, target=replace(result.report.target, name=names)))
+
+    def _notes(self, loop: Loop) -> Iterator[str]:
+        yield f"{_STEP[loop.source]} {loop.steps_before} steps were over when the loop was recognized."
+        if loop.method is not None:
+            yield f"A step is a call of {type(loop.models[0]).__name__}.{loop.method}()."
+        if len(loop.cycle) > 1:
+            yield f"A step has {len(loop.cycle)} of them, which repeat in the same order."
+        if loop.others:
+            yield f"Further models that the loop calls, without trained parameters: {', '.join(loop.others)}."
+        if self._dropped_steps:
+            yield f"{self._dropped_steps} steps with an evaluation of the model are not part of the times."
+
+    def _unseen(self) -> str:
+        """What was seen of a program whose loop was not found."""
+        if self._finder is None:
+            return "no report: the program did not import torch in this process"
+        counts = self._finder.counts
+        return (
+            f"no report: the program ended before a step repeated; seen in this process: {counts['optimizer']} optimizer "
+            f"steps, {counts['backward']} backward passes, {counts['call']} calls of models. Processes that it starts are "
+            "not watched: start them with torchrun -m profiler_kit run"
+        )

@@ -1,0 +1,311 @@
+"""Finds the loop of a program that nobody has changed: the models that it calls, and the events that end a step.
+
+- A program whose optimizers step trains. A step ends with an optimizer's step; with several optimizers, with the last one of
+  the sequence that repeats.
+- A program that only calls ``backward`` trains without an optimizer of PyTorch. A step ends with a backward pass.
+- Other programs run inference. A step is a call of a model, or of the method of the model that calls it (``generate``).
+
+Before the first step, the finder costs a function call per outermost call of a model. It then watches the calls of all modules
+for a few steps.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final, Literal
+
+import torch
+from torch import nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from profiler_kit.meta.ownership import Call, wrapped_calls
+from profiler_kit.recording.cycles import find_cycle
+from profiler_kit.recording.phases import replaced
+
+Source = Literal["optimizer", "backward", "call"]
+
+# The numbers of calls, or of backward passes, after which they can be steps if no optimizer exists. Each asks for all objects.
+PATIENCE: Final = (3, 10, 30, 100, 300)
+LONG_PATIENCE: Final = (
+    1000  # the same if an optimizer exists: it may step later, after accumulation or a first evaluation
+)
+MAX_LATE: Final = 8  # steps of other optimizers before one that has not stepped is not waited for
+MAX_EVENTS: Final[dict[Source, int]] = {
+    "optimizer": 64,
+    "backward": 8,
+    "call": 1024,
+}  # watched, until a cycle must be found
+
+_CALLS: Final = frozenset(("__call__", "_call_impl", "_wrapped_call_impl"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A loop as the finder sees it.
+
+    - `models`: the modules with parameters that the loop calls itself, in the order of their first call; those that are
+      trained, where the loop trains. Empty where it calls none: its models are then those that hold trained parameters.
+    - `names`: of the models: the attribute that holds one in another module, else its class.
+    - `others`: classes of further modules that it calls: teachers, averages of the weights, frozen networks.
+    - `cycle`: the events of one step, as keys: ids of optimizers or of modules. `steps_before`: steps that are over.
+    - `method`: the method of the model that is one step of inference, such as ``generate``; None for a call of the model.
+    """
+
+    source: Source
+    models: tuple[nn.Module, ...]
+    names: tuple[str, ...]
+    others: tuple[str, ...]
+    device: torch.device
+    cycle: tuple[int, ...]
+    steps_before: int
+    method: str | None = None
+
+
+class LoopFinder:
+    """Watches a program from the import of torch on, and calls `on_loop` once, in the thread of the loop, as a step begins.
+
+    `on_event`, which `on_loop` sets, receives the events that can end a step.
+    `guarded` runs everything that the finder does at an event.
+    """
+
+    def __init__(
+        self,
+        on_loop: Callable[[Loop], None],
+        *,
+        guarded: Callable[[Callable[[], None]], None],
+        first_step: int = 1,
+    ) -> None:
+        self.on_event: Callable[[int], None] | None = None
+        self._guarded = guarded
+        self.counts: dict[Source, int] = {"optimizer": 0, "backward": 0, "call": 0}
+        self._on_loop = on_loop
+        self._first_step = first_step
+        self._source: Source | None = None
+        self._events: dict[Source, list[int]] = {"optimizer": [], "backward": [], "call": []}
+        self._thread = 0
+        self._running = threading.local()  # `depth`: the number of calls of modules that run in a thread
+        self._depth = 0  # the same in the thread of the loop, during the watch
+        self._called: dict[int, nn.Module] = {}
+        self._methods: set[str | None] = set()
+        self._trained: set[int] = set()  # ids of the parameters of optimizers
+        self._distinct = 1
+        self._cycle: tuple[int, ...] | None = None
+        self._is_in_optimizer_hook = False
+        self._hooks, self._call_hooks, self._watch = ExitStack(), ExitStack(), ExitStack()
+
+    def install(self) -> None:
+        """Wait for steps."""
+        self._hooks.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
+        self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
+        self._hooks.enter_context(replaced(torch, "compile", self._wrapped_compile))
+        self._call_hooks.callback(register_module_forward_pre_hook(self._before_call).remove)
+        self._call_hooks.callback(register_module_forward_hook(self._after_call, always_call=True).remove)
+
+    def remove(self) -> None:
+        """Remove all hooks, at any time."""
+        self._watch.close()
+        self._call_hooks.close()
+        if (
+            not self._is_in_optimizer_hook
+        ):  # torch iterates over them; after an error of ours, one that does nothing stays
+            self._hooks.close()
+
+    # ---- events
+
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
+        self._is_in_optimizer_hook = True
+        self._note("optimizer", id(optimizer))
+        self._is_in_optimizer_hook = False
+
+    def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if not self._called:  # the loop calls no models, whose calls are the earlier place to begin
+                self._guarded(self._begin)
+            result = original(*args, **kwargs)
+            self._note("backward", 0)
+            return result
+
+        return backward
+
+    def _wrapped_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 the name that it replaces
+            is_waiting = self._source is None
+            self._call_hooks.close()  # torch.compile warns about hooks on all modules
+            compiled = original(*args, **kwargs)
+            if is_waiting and isinstance(compiled, nn.Module):
+                self._call_hooks.enter_context(replaced(type(compiled), "__call__", self._wrapped_compiled_call))
+            return compiled
+
+        compile.__doc__, compile.__wrapped__ = original.__doc__, original  # type: ignore[attr-defined]
+        return compile
+
+    def _wrapped_compiled_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            result = original(module, *args, **kwargs)
+            self._note("call", id(module))
+            return result
+
+        return call
+
+    def _before_call(self, module: nn.Module, _: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._running.depth = getattr(self._running, "depth", 0) + 1
+
+    def _after_call(self, module: nn.Module, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
+        self._running.depth = max(0, getattr(self._running, "depth", 0) - 1)
+        if not self._running.depth and _has_parameters(module):
+            self._note("call", id(module))
+
+    def _note(self, source: Source, key: int) -> None:
+        self._guarded(lambda: self._handle(source, key))
+
+    def _handle(self, source: Source, key: int) -> None:
+        """An event: wait, start to watch, or continue."""
+        self.counts[source] += 1
+        if self.on_event is not None:
+            if source == self._source:
+                self.on_event(key)
+            return
+        events = self._events[source]
+        events.append(key)
+        if len(events) > 2 * MAX_EVENTS[source]:
+            del events[: MAX_EVENTS[source]]
+        if self._source is None:
+            if self.counts[source] >= self._first_step and self._is_loop(source):
+                self._start_watch(source)
+        elif source == self._source and threading.get_ident() == self._thread:
+            self._continue_watch(events)
+
+    def _is_loop(self, source: Source) -> bool:
+        """Whether steps end with events of `source`, as no stronger one occurs."""
+        if source == "optimizer":
+            return True
+        if self.counts["optimizer"] or (source == "call" and self.counts["backward"]):
+            return False
+        count = self.counts[source] - self._first_step + 1
+        return count >= LONG_PATIENCE or (count in PATIENCE and not _live(torch.optim.Optimizer))
+
+    # ---- the watch
+
+    def _start_watch(self, source: Source) -> None:
+        self._source, self._thread = source, threading.get_ident()
+        self._call_hooks.close()
+        modules = [module for module in _live(nn.Module) if _has_parameters(module)]
+        by_id = {id(module): module for module in modules}
+        self._distinct = _different_optimizers() if source == "optimizer" else 1
+
+        def notice(path: str, call: Call) -> Any:
+            if threading.get_ident() != self._thread or torch.compiler.is_compiling() or _is_in_backward():
+                return call()
+            module = by_id[int(path)]
+            if self._depth == 0:
+                self._guarded(self._begin)
+                self._called.setdefault(id(module), module)
+                if source == "call":
+                    self._methods.add(_calling_method(module))
+            self._depth += 1
+            try:
+                return call()
+            finally:
+                self._depth -= 1
+                if self._depth == 0 and source == "call":
+                    self._note("call", id(module))
+
+        self._watch.enter_context(wrapped_calls({key: str(key) for key in by_id}, notice))
+
+    def _continue_watch(self, events: list[int]) -> None:
+        assert self._source is not None
+        if self._cycle is not None:
+            return
+        cycle = find_cycle(events, distinct=self._distinct if len(events) < MAX_LATE else 1)
+        if cycle is None and len(events) < MAX_EVENTS[self._source]:
+            return
+        if cycle is None:  # a step is the rarest event
+            cycle = (min(set(events), key=events.count),)
+        self._cycle = cycle
+
+    def _begin(self) -> None:
+        """Hand the loop over, where a step begins: a hook of the optimizer must not change the hooks of optimizers."""
+        if self._cycle is not None and self.on_event is None and threading.get_ident() == self._thread:
+            self._watch.close()
+            self._on_loop(self._loop(self._cycle))
+
+    def _loop(self, cycle: tuple[int, ...]) -> Loop:
+        assert self._source is not None
+        called = list(self._called.values())
+        trained = [m for m in called if any(id(p) in self._trained for p in m.parameters())]
+        models = trained or called
+        if not models and self._trained:
+            models = _holders(self._trained)
+        parameters: Iterable[torch.Tensor] = (p for model in models for p in model.parameters())
+        attributes = _attributes() if len(models) > 1 else {}
+        method = next(iter(self._methods)) if len(self._methods) == 1 and len(models) == 1 else None
+        return Loop(
+            source=self._source,
+            models=tuple(models),
+            names=tuple(attributes.get(id(model), type(model).__name__) for model in models),
+            others=tuple(sorted({type(m).__name__ for m in called if all(m is not other for other in models)})),
+            device=next((p.device for p in parameters), torch.device("cpu")),
+            cycle=cycle,
+            steps_before=self.counts[self._source] // len(cycle),
+            method=method,
+        )
+
+
+def _live(kind: type) -> list[Any]:
+    """All objects of a class. The type decides: ``isinstance`` would ask proxies for their class and import lazy modules."""
+    return [item for item in gc.get_objects() if issubclass(type(item), kind)]
+
+
+def _different_optimizers() -> int:
+    """The number of optimizers, where wrappers of one another count once: they have the same parameters."""
+    first_parameters = set()
+    for optimizer in _live(torch.optim.Optimizer):
+        groups = getattr(optimizer, "param_groups", None)
+        if groups and groups[0]["params"]:
+            first_parameters.add(id(groups[0]["params"][0]))
+    return max(1, len(first_parameters))
+
+
+def _holders(trained: set[int]) -> list[nn.Module]:
+    """The outermost modules that hold trained parameters."""
+    modules = [m for m in _live(nn.Module) if any(id(p) in trained for p in m.parameters())]
+    inner = {id(child) for module in modules for child in module.modules() if child is not module}
+    return [module for module in modules if id(module) not in inner]
+
+
+def _attributes() -> dict[int, str]:
+    """id of each module that another module holds -> the name of the attribute; not of those that lists hold by number."""
+    holders = [module._modules for module in _live(nn.Module) if "_modules" in vars(module)]
+    return {id(part): name for parts in holders for name, part in parts.items() if name.isidentifier()}
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    """Whether a module is a model: losses and metrics have no parameters, and may call the model themselves."""
+    return "_modules" in vars(module) and next(module.parameters(), None) is not None
+
+
+def _is_in_backward() -> bool:
+    return torch._C._current_autograd_node() is not None
+
+
+def _calling_method(module: nn.Module) -> str | None:
+    """The outermost method of `module` that runs: ``generate``. None if its call is not inside of a method of its own."""
+    name = None
+    frame: FrameType | None = sys._getframe(3)  # past the watch
+    while frame is not None:
+        code = frame.f_code
+        if code.co_argcount and code.co_name not in _CALLS and hasattr(module, code.co_name):
+            name = code.co_name if frame.f_locals.get(code.co_varnames[0]) is module else name
+        frame = frame.f_back
+    return name

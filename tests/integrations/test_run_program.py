@@ -1,0 +1,243 @@
+"""`run`: programs that nobody has changed behave as without it, and the report has their loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NET = """\
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(0)
+
+class Net(nn.Module):
+    def __init__(self, inputs=16, outputs=4):
+        super().__init__()
+        self.first, self.last = nn.Linear(inputs, 32), nn.Linear(32, outputs)
+
+    def forward(self, x):
+        return self.last(self.first(x).relu())
+
+    @torch.no_grad()
+    def generate(self, x):
+        for _ in range(3):
+            y = self(x)
+        return y
+
+def batches(count=40):
+    return DataLoader(TensorDataset(torch.randn(8 * count, 16), torch.randint(0, 4, (8 * count,))), batch_size=8)
+"""
+TRAIN = """\
+from net import *
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for x, y in batches():
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+PRINT_RESULT = "print(loss.item(), sum(p.sum().item() for p in model.parameters()), torch.rand(1).item())\n"
+FEW = ("--skip", "2", "--steps", "4", "--traced", "1")
+
+
+def python(folder: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=folder, input=text, capture_output=True, text=True, timeout=120)
+
+
+def run(folder: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
+    return python(folder, "-m", "profiler_kit", "run", "--out", "out", *FEW, *words, text=text)
+
+
+def report_of(folder: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((folder / "out" / "report.json").read_text())
+    return report
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    (tmp_path / "net.py").write_text(NET)
+    return tmp_path
+
+
+def write(folder: Path, program: str) -> None:
+    (folder / "train.py").write_text(textwrap.dedent(program))
+
+
+def phases(report: dict[str, Any]) -> set[str]:
+    return {phase["phase"] for phase in report["runs"][0]["phases"]}
+
+
+@pytest.mark.fresh_process
+def test_program_is_undisturbed(folder: Path) -> None:
+    ending = "print(sys.argv, __name__, __file__, __spec__, sys.stdin.read())\nsys.exit(3)\n"
+    write(folder, f"import sys\n{TRAIN}{PRINT_RESULT}{ending}")
+    alone = python(folder, "train.py", "--lr", "1", "--steps", "2", text="typed")
+    watched = run(folder, "train.py", "--lr", "1", "--steps", "2", text="typed")
+    assert (watched.returncode, watched.stdout) == (alone.returncode, alone.stdout)
+    assert alone.returncode == 3
+    report = report_of(folder)
+    assert report["target"]["spec"] == "train.py"
+    assert report["target"]["name"] == "Net"
+    assert report["target"]["optimizer"] == "SGD"
+    assert report["target"]["inputs"][0]["shape"] == [8, 16]
+    assert report["static"]["forward"]["macs"] == 8 * (16 * 32 + 32 * 4)
+    assert len(report["runs"][0]["steps_ns"]) == 4
+    assert report["runs"][0]["traced_steps"] == 1
+    assert phases(report) == {"data", "forward", "loss", "backward", "optimizer", "other"}
+    assert {"first", "last"} <= {module["path"] for module in report["runs"][0]["modules"]}
+
+
+@pytest.mark.fresh_process
+def test_uncaught_exception(folder: Path) -> None:
+    write(
+        folder,
+        f"steps = 0\n{TRAIN}    steps += 1\n    if steps == 5:\n        raise ValueError('here')\n",
+    )
+    alone, watched = python(folder, "train.py"), run(folder, "train.py")
+    assert watched.returncode == alone.returncode == 1
+    traceback = re.sub(r"profiler_kit: .*", "", watched.stderr, flags=re.DOTALL)
+    assert traceback.strip() == alone.stderr.strip()
+    assert report_of(folder)["runs"][0]["steps_ns"]
+
+
+def test_interrupt(folder: Path) -> None:
+    write(folder, f"{TRAIN}import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(60)\n")
+    assert run(folder, "train.py").returncode == -signal.SIGINT
+
+
+def test_module_with_relative_imports(folder: Path) -> None:
+    package = folder / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "net.py").write_text(NET)
+    (package / "train.py").write_text(
+        TRAIN.replace("from net", "from .net") + "import sys\nprint(sys.argv, __package__, __spec__.name, __name__)\n"
+    )
+    alone, watched = python(folder, "-m", "package.train", "-x"), run(folder, "-m", "package.train", "-x")
+    assert watched.stdout == alone.stdout != ""
+    assert report_of(folder)["target"]["spec"] == "package.train"
+
+
+def test_several_optimizers(folder: Path) -> None:
+    write(
+        folder,
+        """\
+        from net import *
+        maker, judge = Net(4, 16), Net(16, 1)
+        optimizers = [torch.optim.SGD(m.parameters(), 0.1) for m in (judge, maker)]
+        for _ in range(30):
+            for k in range(2):
+                optimizers[0].zero_grad()
+                (judge(maker(torch.randn(8, 4)).detach()).mean() - judge(torch.randn(8, 16)).mean()).backward()
+                optimizers[0].step()
+            optimizers[1].zero_grad()
+            (-judge(maker(torch.randn(8, 4))).mean()).backward()
+            optimizers[1].step()
+        """,
+    )
+    assert run(folder, "train.py").returncode == 0
+    report = report_of(folder)
+    one_maker, one_judge = 8 * (4 * 32 + 32 * 16), 8 * (16 * 32 + 32)
+    assert report["static"]["forward"]["macs"] == 3 * one_maker + 5 * one_judge  # the calls of one step
+    assert report["target"]["name"] == "Net, Net"
+
+
+def test_accumulation_with_evaluation(folder: Path) -> None:
+    write(
+        folder,
+        """\
+        from net import *
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for epoch in range(10):
+            model.train()
+            for i, (x, y) in enumerate(batches(8)):
+                nn.functional.cross_entropy(model(x), y).backward()
+                if i % 4 == 3:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            model.eval()
+            with torch.no_grad():
+                for x, y in batches(16):
+                    model(x)
+        """,
+    )
+    assert run(folder, "train.py").returncode == 0
+    run_record = report_of(folder)["runs"][0]
+    assert run_record["samples"] == 4 * 8  # of a step: evaluations would add to the calls
+    assert len(run_record["steps_ns"]) == 4
+
+
+def test_generation_without_an_optimizer(folder: Path) -> None:
+    write(
+        folder, "from net import *\nmodel = Net().eval()\nfor _ in range(30):\n    model.generate(torch.randn(2, 16))\n"
+    )
+    assert run(folder, "train.py").returncode == 0
+    report = report_of(folder)
+    assert report["target"]["mode"] == "infer"
+    assert report["runs"][0]["samples"] == 3 * 2  # three calls are one step
+
+
+def test_stop_ends_the_program_with_its_finally_blocks(folder: Path) -> None:
+    write(folder, "try:\n" + textwrap.indent(TRAIN, "    ") + "    print('whole')\nfinally:\n    print('cleaned')\n")
+    watched = run(folder, "--stop", "train.py")
+    assert (watched.returncode, watched.stdout) == (0, "cleaned\n")
+    assert report_of(folder)["runs"][0]["steps_ns"]
+
+
+def test_forked_process_is_left_alone(folder: Path) -> None:
+    write(
+        folder,
+        f"import os, sys\n{TRAIN}if not os.fork():\n    sys.exit(7)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))\n",
+    )
+    assert run(folder, "train.py").stdout == "7\n"
+
+
+def test_loop_in_a_closure(folder: Path) -> None:
+    write(
+        folder,
+        """\
+        from net import *
+        model, x = Net(), torch.randn(8, 16)
+        optimizer = torch.optim.LBFGS(model.parameters(), max_iter=2)
+        def closure():
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            return loss
+        for _ in range(30):
+            optimizer.step(closure)
+        """,
+    )
+    assert run(folder, "train.py").returncode == 0
+    assert {"forward", "backward", "optimizer"} <= phases(report_of(folder))
+
+
+@pytest.mark.parametrize(
+    ("words", "status"), [(("nothing.py",), 3), (("-m", "nothing.module"), 3), ((), 2), (("--lr", "1", "train.py"), 2)]
+)
+def test_bad_command_line(folder: Path, words: tuple[str, ...], status: int) -> None:
+    watched = run(folder, *words)
+    assert watched.returncode == status
+    assert len(re.findall(r"^(error|hint): ", watched.stderr, re.MULTILINE)) == 2
+
+
+def test_program_without_steps(folder: Path) -> None:
+    write(folder, "print('done')\n")
+    watched = run(folder, "train.py")
+    assert (watched.returncode, watched.stdout) == (0, "done\n")
+    assert not (folder / "out").exists()
