@@ -14,6 +14,8 @@ MAX_PRODUCT_SHARE: Final = 0.25
 # A place that launches all work, or without which nothing is left, is the step itself.
 MAX_LAUNCH_SHARE: Final = 0.98
 MAX_SAVING: Final = 0.95
+# A function or a module that saves three quarters of what an operator or a phase saves is the place to look at.
+MIN_EXACT_PART: Final = 0.75
 # A place with two fifths of the launches is where to begin.
 MAIN_LAUNCH_SHARE: Final = 0.4
 # The phase of work that is no part of a training step: metrics, logging, bookkeeping of the loop.
@@ -25,10 +27,13 @@ MIN_OPERATOR_SAVING: Final = 0.4
 def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
     """Return the places that are not the model's purpose and save at least the share `least`, largest saving first.
 
-    Of places that save about the same, a function comes first, then a module.
+    Of places that save about the same, a function comes first, then a module. An operator or a phase is left out if a single
+    function or module saves most of the same.
     """
-    ordered = sorted(sites, key=lambda site: (-round(site.saving.median, 2), not site.source, not site.module))
-    return [site for site in ordered if _is_removable(site) and site.saving.median >= least]
+    removable = [site for site in sites if _is_removable(site) and site.saving.median >= least]
+    exact = max((site.saving.median for site in removable if site.source or site.module), default=0.0)
+    named = [site for site in removable if site.source or site.module or exact < MIN_EXACT_PART * site.saving.median]
+    return sorted(named, key=lambda site: (-round(site.saving.median, 2), not site.source, not site.module))
 
 
 def _is_removable(site: WorkSite) -> bool:

@@ -54,6 +54,13 @@ def test_the_largest_place_is_claimed_and_the_function_comes_before_its_operator
     assert place.claims == ("site:operator:aten::to",)
 
 
+def test_a_function_that_saves_most_of_what_a_phase_saves_is_the_place() -> None:
+    (place,) = findings(site(0.25, source="", phase="other"), site(0.2))
+    assert place.claims == ("site:function:train.py(3): clip",)
+    (place,) = findings(site(0.25, source="", phase="other"), site(0.18))
+    assert place.claims == ("site:phase:other",)
+
+
 def test_no_replay_no_place() -> None:
     assert findings() == []
 
