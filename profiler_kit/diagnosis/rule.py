@@ -27,6 +27,7 @@ class Rule:
     report, also without counts, without runs or with failures only; it yields nothing if a number is missing, and never raises.
     `topic`: orders findings of one severity, before their weight.
     `keeps`: the part of the claimed time that the advice leaves, as `Finding.keeps`.
+    `needs_runs`: it finds nothing in a report that only counts.
     `states_share`: the titles of its findings state the weight, as a share of the step or of the peak.
     """
 
@@ -37,10 +38,13 @@ class Rule:
     reads: Literal["reports", "traces", "both"] = "reports"
     states_share: bool = True
     keeps: float = 0.0
+    needs_runs: bool = True
 
     def findings(self, report: Report | TraceReport) -> Iterable[Finding]:
-        """Return the findings on `report`; none for a kind of report that the rule does not read."""
+        """Return the findings on `report`; none for a report that the rule does not read."""
         if self.reads == ("traces" if isinstance(report, Report) else "reports"):
+            return ()
+        if self.needs_runs and isinstance(report, Report) and not report.runs:
             return ()
         check: Callable[..., Iterable[Finding]] = self.check
         return check(report)

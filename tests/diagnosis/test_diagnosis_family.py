@@ -57,6 +57,15 @@ def test_a_rule_takes_any_report(rule: Any, source: Report) -> None:
         assert finding.rule == rule.name
 
 
+@pytest.mark.parametrize("source", REPORTS.values(), ids=REPORTS)
+def test_only_rules_that_need_no_runs_read_a_count(source: Report) -> None:
+    counted = dataclasses.replace(source, runs=(), schedules=())
+    for rule in all_rules():
+        if rule.needs_runs and rule.reads != "traces":
+            check: Any = rule.check
+            assert list(check(counted)) == [], rule.name
+
+
 def sound(source: Report) -> None:
     """Every finding is fit to be shown: its number stands in its sentences, its names exist, its JSON is plain."""
     findings = diagnose(source)
@@ -102,7 +111,7 @@ def test_a_new_rule_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         "RULE = Rule('added_rule', 'Fires always.', check)\n"
     )
     monkeypatch.setattr(family, "__path__", [*family.__path__, str(tmp_path)])
-    assert [f.rule for f in diagnose(report())] == ["added_rule"]
+    assert "added_rule" in [f.rule for f in diagnose(v0())]
     assert "## added_rule\n\nFires always." in rules_page()
 
 

@@ -228,4 +228,4 @@ def _break_even_evidence(pair: SchedulePair, cycles: int | None) -> Iterator[Evi
         yield Evidence(name="break-even cycles", value="never", unit="text", where=pair.on.config)
 
 
-RULE = Rule("changing_shapes", DOC, check, "remedy")
+RULE = Rule("changing_shapes", DOC, check, "remedy", needs_runs=False)

@@ -175,4 +175,4 @@ def _rate_sentence(main: CollectiveTime | None) -> str:
     )
 
 
-RULE = Rule("communication_exposed", DOC, check, "cause", "both")
+RULE = Rule("communication_exposed", DOC, check, "cause", "both", needs_runs=False)

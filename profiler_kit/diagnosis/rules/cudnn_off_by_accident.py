@@ -104,4 +104,4 @@ def _other_flags_finding(report: Report, flags: list[NamedValue]) -> Finding:
     )
 
 
-RULE = Rule("cudnn_off_by_accident", DOC, check, "reading")
+RULE = Rule("cudnn_off_by_accident", DOC, check, "reading", needs_runs=False)

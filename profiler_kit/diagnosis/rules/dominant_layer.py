@@ -283,4 +283,4 @@ def _evidence(layer: _CountedLayer | None) -> Iterator[Evidence]:
 # Half of the work of the layer.
 KEEPS: Final = 0.5
 
-RULE = Rule("dominant_layer", DOC, check, "place", "both", states_share=False, keeps=KEEPS)
+RULE = Rule("dominant_layer", DOC, check, "place", "both", states_share=False, keeps=KEEPS, needs_runs=False)

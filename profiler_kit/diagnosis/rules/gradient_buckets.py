@@ -92,4 +92,4 @@ def _counted_bytes(report: Report) -> int:
     )
 
 
-RULE = Rule("gradient_buckets", DOC, check, "remedy")
+RULE = Rule("gradient_buckets", DOC, check, "remedy", needs_runs=False)

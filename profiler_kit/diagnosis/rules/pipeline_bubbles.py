@@ -51,4 +51,4 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("pipeline_bubbles", DOC, check, "cause", "both")
+RULE = Rule("pipeline_bubbles", DOC, check, "cause", "both", needs_runs=False)

@@ -59,4 +59,4 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     )
 
 
-RULE = Rule("small_buckets", DOC, check, "cause", "both", states_share=False)
+RULE = Rule("small_buckets", DOC, check, "cause", "both", states_share=False, needs_runs=False)

@@ -128,4 +128,4 @@ def _excess(straggler: Straggler) -> str:
     return f"It spends {excess} more on {phase_name(name)}{f' ({detail}' if detail else ''} than the median rank."
 
 
-RULE = Rule("stragglers", DOC, check, "cause", "both", states_share=False)
+RULE = Rule("stragglers", DOC, check, "cause", "both", states_share=False, needs_runs=False)
