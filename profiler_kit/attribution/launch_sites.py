@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -10,8 +12,12 @@ from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.host_activity import user_calls
 from profiler_kit.attribution.result import Attribution, phase_name
 from profiler_kit.records.traces import TracePhase
+from profiler_kit.traces.intervals import union
 from profiler_kit.traces.names import NODE_PREFIX
-from profiler_kit.traces.table import NONE, Ids
+from profiler_kit.traces.table import NONE, Ids, Ints, Kind
+
+# A function that encloses nearly all launches of a step is the step: what it launches itself is no place in the program.
+LOOP_LAUNCH_SHARE: Final = 0.98
 
 
 class Site(NamedTuple):
@@ -30,6 +36,23 @@ class Sites(NamedTuple):
 
     sites: tuple[Site, ...]
     number: Ids
+
+
+def loop_functions(attribution: Attribution, sites: Sequence[Site], launches: Ids | Ints) -> frozenset[str]:
+    """Return the functions of `sites` during whose calls nearly all `launches` are made: the loop's own, not places in it.
+
+    `launches`: positions in `Attribution.host`, of all threads.
+    """
+    table, host = attribution.table, attribution.host
+    times, is_python = np.sort(host.start_ns[launches]), table.kind[host.rows] == Kind.PYTHON
+    loops = set()
+    for source in {site.source for site in sites if site.source}:
+        named = np.flatnonzero(is_python & table.named(host.rows, re.compile(re.escape(source) + r"\Z")))
+        calls = union(host.start_ns[named], host.end_ns[named])
+        inside = np.searchsorted(times, calls.end, side="right") - np.searchsorted(times, calls.start, side="left")
+        if len(times) and int(inside.sum()) >= LOOP_LAUNCH_SHARE * len(times):
+            loops.add(source)
+    return frozenset(loops)
 
 
 def launch_sites(attribution: Attribution, events: Ids) -> Sites:

@@ -58,6 +58,11 @@ ON_DEVICE: Final = ProfilerCost(
 ON_HOST: Final = ProfilerCost(operator_ns=500, frame_ns=400, range_ns=500, call_ns=0, shapes_ns=0, kept_share=0.5)
 LEAST, MOST = 0.5, 2.0  # times the cost: the ends of the range
 LEAST_CALIBRATED, MOST_CALIBRATED = 0.8, 1.25  # the same where a timed step gave the cost
+MIN_LAUNCHES: Final = 50  # fewer do not tell how fast the host is
+USUAL_LAUNCH_NS: Final = (
+    7_000  # the median launch of a recorded host with the cost above, and the power that fits 40 programs
+)
+SLOWNESS_POWER: Final = 1.5
 NOISE_SHARE: Final = 0.05  # of the step: what steps of the same program differ by
 
 
@@ -110,7 +115,21 @@ def cost_of(attribution: Attribution, missing_share: float) -> ProfilerCost:
     table, device = attribution.table, attribution.device
     cost = ON_DEVICE if len(device.rows) else ON_HOST
     cost = cost.with_shapes() if (table.shapes != NONE).any() else cost
+    cost = cost.scaled(host_slowness(attribution))
     return replace(cost.scaled(1 / (1 - missing_share)), frame_ns=cost.frame_ns)
+
+
+def host_slowness(attribution: Attribution) -> float:
+    """Return how much longer the host takes than the usual one for what the profiler does; 1 without launches.
+
+    The median launch of the trace tells the speed of the host: a launch is a call of the runtime, and recorded as the others are.
+    """
+    host, device = attribution.host, attribution.device
+    launch = np.unique(device.launch[device.launch != NONE])
+    if len(launch) < MIN_LAUNCHES:
+        return 1.0
+    median_ns = float(np.median(host.end_ns[launch] - host.start_ns[launch]))
+    return float(np.clip((median_ns / USUAL_LAUNCH_NS) ** SLOWNESS_POWER, LEAST, MOST))
 
 
 def untraced_reason(attribution: Attribution, summary: TraceSummary) -> UntracedReason:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline, idle_gaps
 from profiler_kit.attribution.host_time import host_waits
-from profiler_kit.attribution.launch_sites import Site, launch_sites
+from profiler_kit.attribution.launch_sites import Site, launch_sites, loop_functions
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
 from profiler_kit.records.counts import is_inside
 from profiler_kit.records.families import is_product_family
@@ -50,6 +50,8 @@ MAX_NODES: Final = 8_000
 MAX_STEP_NODES: Final = 50_000
 MAX_SITES: Final = 8  # of functions, and of operators
 SITE_KINDS: Final = ("source", "operator", "phase")  # the fields of a site by which work is grouped
+# What the step's own function launches besides is a place in it from a fifth of all launches on.
+MIN_LOOP_LAUNCHES: Final = 0.2
 MAX_OPERATORS: Final = 3  # of a function
 MIN_RANGED_SAVING: Final = 0.02  # the range of a smaller saving says nothing
 _SYNCHRONIZATION: Final = CAUSE_NUMBERS["synchronization"]
@@ -72,10 +74,11 @@ class Labels:
     convolutions, matrix products, attention and recurrent layers; `busy_ns` is the
     time of the traced step that counts for the node. `idle_ns[cause, node]`: of host nodes, the idle time of the device that
     the node caused. `site`: the number of the node's site in `sites`, the place of its launch or wait, or NONE.
-    `site_module`: the number of the module of that launch or wait, or NONE.
+    `site_module`: the number of the module of that launch or wait, or NONE. `loops`: the functions that are the step itself.
     """
 
     sites: tuple[Site, ...]
+    loops: frozenset[str]
     site: Ids
     site_module: Ids
     modules: tuple[str, ...]
@@ -221,6 +224,9 @@ def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) ->
     for index_of_group in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist():
         members = group == index_of_group
         work = np.flatnonzero(members & is_device)
+        launch_share = len(work) / max(int(is_device.sum()), 1)
+        if unique[index_of_group] in labels.loops and launch_share < MIN_LOOP_LAUNCHES:
+            continue
         savings = [model.saving_without(members, of_function=has_host)]
         if savings[USUAL] >= MIN_RANGED_SAVING:
             others = range(1, len(model.untraced))
@@ -232,7 +238,7 @@ def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) ->
                 module=unique[index_of_group] if kind == "module" else "",
                 phase=_longest_phase(labels.phase[work], ns[work]),
                 launches=len(work) / max(model.traced.steps, 1),
-                launch_share=len(work) / max(int(is_device.sum()), 1),
+                launch_share=launch_share,
                 product_share=float(ns[members & computes].sum()) / max(int(ns[members].sum()), 1),
                 saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
                 operators=_longest_operators(model, np.flatnonzero(members)) if has_host else (),
@@ -386,6 +392,7 @@ def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, 
     kernels = tuple(table.names[i] if i != NONE else "" for i in used.tolist())
     labels = Labels(
         sites=sites.sites,
+        loops=loop_functions(attribution, sites.sites, attribution.device.launch[attribution.device.launch != NONE]),
         site=sites.number,
         modules=tuple(module.path for module in attribution.modules),
         kernels=kernels,

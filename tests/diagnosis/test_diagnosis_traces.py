@@ -441,7 +441,7 @@ def test_limits_of_unaligned_products(
     assert severity(case, "unaligned_products") == (expected if is_slow else None)
 
 
-@pytest.mark.parametrize(("spent_ms", "expected"), [(49.0, None), (51.0, "medium")])
+@pytest.mark.parametrize(("spent_ms", "expected"), [(49.0, None), (51.0, "low"), (74.0, "low"), (76.0, "medium")])
 def test_limits_of_moving_bytes(spent_ms: float, expected: str | None) -> None:
     moving = [kernel("norm", spent_ms - 10.0, 10), kernel("pointwise", 10.0, 10)]
     assert severity(trace(phases={"forward": (1.0, 100.0, 0.0)}, kernels=moving), "memory_bound") == expected

@@ -24,7 +24,7 @@ Fires if the optimizer step takes at least {limit_percent(MIN_OPTIMIZER_SHARE)} 
 time), and the idle time before its kernels that its own launches cause.
 
 - `high`: at least {limit_percent(LARGE_SHARE)} of the step.
-- `medium`: below that.
+- `medium`: below that. `low`: the optimizer is fused already.
 
 An optimizer reads and writes each parameter, its gradient and its state once. This takes the same time for any batch size. A
 loop over the parameters launches several small kernels for each tensor; `foreach` launches a few for all tensors; `fused`
@@ -46,7 +46,7 @@ def _optimizer(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     can_fuse = bool(fusible_optimizer(report, work))
     return StepPart(
         share=share,
-        severity=severity_of(share, high=LARGE_SHARE),
+        severity="low" if kind == "fused" else severity_of(share, high=LARGE_SHARE),
         title=f"The optimizer takes {percent(share)} of the {work.facts.whole}",
         sentences=(
             f"The optimizer step takes {text(ns, 'ns')} of {work.clock_name} {work.per_step}{idle}.",
