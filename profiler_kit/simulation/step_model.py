@@ -20,7 +20,7 @@ from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline,
 from profiler_kit.attribution.host_time import host_waits
 from profiler_kit.attribution.launch_sites import Site, launch_sites, loop_functions
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
-from profiler_kit.records.counts import is_inside
+from profiler_kit.records.counts import PSEUDO_PATHS, is_inside
 from profiler_kit.records.families import is_product_family
 from profiler_kit.records.traces import IDLE_CAUSES, Saving, TracePhase, TraceSummary, WorkSite
 from profiler_kit.simulation.changes import drop_waits, remove, shorten
@@ -207,7 +207,8 @@ def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
     """Return the functions, operators, modules and phases without which a step would save most."""
     labels = model.labels
     by_site = ((kind, [getattr(site, kind) for site in labels.sites], labels.site) for kind in SITE_KINDS)
-    groups = (*by_site, ("module", labels.modules, labels.site_module))
+    modules = ["" if path in PSEUDO_PATHS else path for path in labels.modules]  # phases, which have sites of their own
+    groups = (*by_site, ("module", modules, labels.site_module))
     return tuple(site for kind, names, number in groups for site in _sites_by(model, names, number, kind))
 
 
