@@ -9,6 +9,7 @@ import pytest
 from inspection_traces import Event, call, kernel, launch, mark, op, table
 
 from profiler_kit.attribution.engine import attribute
+from profiler_kit.attribution.launch_sites import launch_sites, loop_functions
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.diagnosis.savings import StepSavings
 from profiler_kit.records.report import Finding
@@ -124,6 +125,19 @@ def test_places_have_their_launches_and_savings(tmp_path: Path) -> None:
     assert clip.saving.median == pytest.approx(0.9, abs=0.03)
     assert (clip.launches, clip.launch_share, clip.product_share) == (1.0, 0.5, 0.0)
     assert product.product_share == 1.0
+
+
+def test_a_function_around_all_launches_is_the_step_and_no_place_in_it(tmp_path: Path) -> None:
+    """`step` launches both kernels of each step, one of them in `clip`."""
+    events = steps(HOST_BOUND)
+    for i in range(4):
+        events.append(call("train.py(1): step", i * STEP_US, i * STEP_US + 1000))
+        events.append(call("train.py(3): clip", i * STEP_US + 100, i * STEP_US + 1000))
+    attribution = attribute(table(tmp_path, events))
+    launches = attribution.device.launch[attribution.device.launch != NONE]
+    found = launch_sites(attribution, launches).sites
+    assert {site.source for site in found} == {"train.py(1): step", "train.py(3): clip"}
+    assert loop_functions(attribution, found, launches) == {"train.py(1): step"}
 
 
 def test_work_of_backward_belongs_to_the_place_of_its_forward_operator(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from profiler_kit.simulation.profiler_cost import (
     ProfilerCost,
     calibrated_scale,
     cost_of,
+    host_slowness,
     untraced_interval,
     without_profiler,
 )
@@ -171,3 +172,19 @@ def test_stacks_do_not_change_the_estimate() -> None:
         traced.append(simulate(trace_graph(attribution).graph).step_ns)
     assert traced[1] / traced[0] > 1.15
     assert np.isclose(medians[0], medians[1], rtol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("launches", "launch_us", "factor"), [(60, 7.0, 1.0), (60, 10.0, 1.7075), (60, 40.0, 2.0), (20, 40.0, 1.0)]
+)
+def test_a_host_whose_launches_take_longer_pays_more_for_the_profiler(
+    tmp_path: Path, launches: int, launch_us: float, factor: float
+) -> None:
+    events = [mark("ProfilerStep#1", 0, 60 * launches)]
+    for number in range(1, launches + 1):
+        begin = 60.0 * (number - 1)
+        events += [op("aten::mm", begin, begin + 50), launch(number, begin, begin + launch_us)]
+        events.append(kernel("gemm", begin + 50, begin + 55, number))
+    attribution = attribute(table(tmp_path, events))
+    assert host_slowness(attribution) == pytest.approx(factor, rel=1e-3)
+    assert cost_of(attribution, 0.0).operator_ns == pytest.approx(factor * ON_DEVICE.operator_ns, rel=1e-3)
