@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -69,7 +70,7 @@ class ProgramSession(LoopSession):
             quiet=options.quiet,
         )
         self._program, self._options = program, options
-        self._process = os.getpid()
+        self._process, self._stderr = os.getpid(), sys.stderr
         self._finder: LoopFinder | None = None
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
@@ -112,13 +113,14 @@ class ProgramSession(LoopSession):
             self._report_failure(f"the program goes on without a report: {type(error).__name__}: {error}")
 
     def _leave(self) -> None:
-        """Remove all hooks. Also in forked processes, which are left alone."""
+        """Remove all hooks, and refer to no model any more. Also in forked processes, which are left alone."""
         self._is_over = True
         self._patches.close()
         if self._recorder is not None:
             self._recorder.abandon()
         if self._finder is not None:
             self._finder.remove()
+        self._recorder = self._finder = self._loop = self._model = None  # the program may want the memory back
 
     # ---- recording
 
@@ -205,6 +207,9 @@ class ProgramSession(LoopSession):
             self._report_failure(self._unseen())
             return
         self._write()
+
+    def _write_report(self) -> None:
+        super()._write_report()
         if self.report is not None and not self._quiet:
             self._print(summary(self.report))
 
@@ -219,6 +224,11 @@ class ProgramSession(LoopSession):
         if len(models) == 1:
             return result
         return result._replace(report=replace(result.report, target=replace(result.report.target, name=names)))
+
+    def _print(self, text: str) -> None:
+        """Print to the stream of the start: the program may redirect its own, or close it."""
+        with suppress(OSError, ValueError):
+            print(text, file=self._stderr)
 
     def _notes(self, loop: Loop) -> Iterator[str]:
         yield f"{_STEP[loop.source]} {loop.steps_before} steps were over when the loop was recognized."
@@ -236,8 +246,11 @@ class ProgramSession(LoopSession):
         if self._finder is None:
             return "no report: the program did not import torch in this process"
         counts = self._finder.counts
+        wanted = (
+            "a step repeated" if self._options.at == 1 else f"a step repeated from step {self._options.at} on (--at)"
+        )
         return (
-            f"no report: the program ended before a step repeated; seen in this process: {counts['optimizer']} optimizer "
+            f"no report: the program ended before {wanted}; seen in this process: {counts['optimizer']} optimizer "
             f"steps, {counts['backward']} backward passes, {counts['call']} calls of models. Processes that it starts are "
             "not watched: start them with torchrun -m profiler_kit run"
         )

@@ -79,7 +79,7 @@ class LoopSession:
     def __enter__(self) -> LoopSession:
         if self.is_recording:
             raise UsageError("this session is already running", hint="use a second session for a second loop")
-        _require_folder(self.folder)
+        require_folder(self.folder)
         from profiler_kit.recording.distributed import distributed_rank, job_size
 
         self.report = self.ranks = None
@@ -168,6 +168,13 @@ class LoopSession:
         return self.folder / "traces" / (f"rank{rank}.json.gz" if self._job_size > 1 else "loop.json.gz")
 
     def _write(self) -> None:
+        """Build and write the report. The random state of the loop is kept: imports may draw numbers, as that of rich does."""
+        from profiler_kit.user_code.environment import random_states_kept
+
+        with random_states_kept():
+            self._write_report()
+
+    def _write_report(self) -> None:
         """Build and write the report. A failure is a message: the loop goes on."""
         assert self._recorder is not None
         if self._rank:
@@ -294,7 +301,7 @@ def trace_handler(out: str | Path) -> Callable[[profile], None]:
         UsageError: the folder cannot be written.
     """
     folder = Path(out)
-    _require_folder(folder)
+    require_folder(folder)
     written = 0
 
     def handle(profiler: profile) -> None:
@@ -326,11 +333,11 @@ def trace_handler(out: str | Path) -> Callable[[profile], None]:
     return handle
 
 
-def _require_folder(folder: Path) -> None:
+def require_folder(folder: Path, hint: str = "use another folder: out=...") -> None:
     """Raise UsageError, before a step runs, if `folder` cannot be written."""
     problem = folder_problem(folder)
     if problem:
-        raise UsageError(problem, where=str(folder), hint="use another folder: out=...")
+        raise UsageError(problem, where=str(folder), hint=hint)
 
 
 def write_report(report: Report, folder: Path, timeline: StepTimeline | None) -> None:

@@ -54,7 +54,11 @@ def loop_report(
 
     A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
     """
-    notes = [*observed.notes, *_loop_notes(observed, is_program=program is not None)]
+    is_program = program is not None
+    notes = [
+        *observed.notes,
+        *_loop_notes(observed, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
+    ]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes)
     run = _run(observed, models)
     timeline, models_of_steps = None, {}
@@ -121,10 +125,13 @@ def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
 
 
 def _examples(observed: Observations, models: Sequence[nn.Module]) -> int | None:
-    """The examples of a step: those of the inputs, times the calls of the model per step; None where they are unknown."""
+    """The examples of a step: those of the inputs, times the calls of the model per step.
+
+    None where they are unknown, as with several models, which may all get the same examples.
+    """
     from profiler_kit.loading import Batch, example_count
 
-    if observed.arguments is None:
+    if observed.arguments is None or _counts_all_calls(models):
         return None
     batch = Batch(args=observed.arguments.args, kwargs=observed.arguments.kwargs)
     count = example_count(batch, models[0])
@@ -132,13 +139,20 @@ def _examples(observed: Observations, models: Sequence[nn.Module]) -> int | None
     return round(count * calls) if count is not None else None
 
 
-def _loop_notes(observed: Observations, *, is_program: bool) -> Iterator[str]:
+def _counts_all_calls(models: Sequence[nn.Module]) -> bool:
+    """Whether `models` stand for several models, of which all calls of a step are counted together."""
+    from profiler_kit.recording.called_models import CalledModels
+
+    return isinstance(models[0], CalledModels)
+
+
+def _loop_notes(observed: Observations, *, is_program: bool, counts_all_calls: bool) -> Iterator[str]:
     steps = len(observed.steps_ns)
     yield (
         f"Recorded in a running loop: {observed.warmup_steps} steps without a clock, {steps} timed, {observed.traced_steps} "
         "traced. Data, logging and other work of the loop are part of its steps."
     )
-    if observed.forward_calls > steps:
+    if observed.forward_calls > steps and not counts_all_calls:
         calls = observed.forward_calls / steps
         yield f"The loop calls the model {calls:.3g} times per step. The counts are those of one call."
     if not is_program and observed.has_backward and 0 < observed.optimizer_steps < steps:

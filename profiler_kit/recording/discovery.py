@@ -88,7 +88,7 @@ class LoopFinder:
         self._on_loop = on_loop
         self._first_step = first_step
         self._source: Source | None = None
-        self._events: dict[Source, list[int]] = {"optimizer": [], "backward": [], "call": []}
+        self._events: dict[tuple[Source, int], list[int]] = {}  # of each source in each thread
         self._thread = 0
         self._running = threading.local()  # `depth`: the number of calls of modules that run in a thread
         self._depth = 0  # the same in the thread of the loop, during the watch
@@ -112,6 +112,7 @@ class LoopFinder:
         """Remove all hooks, at any time."""
         self._watch.close()
         self._call_hooks.close()
+        self._called.clear()
         if (
             not self._is_in_optimizer_hook
         ):  # torch iterates over them; after an error of ours, one that does nothing stays
@@ -172,18 +173,20 @@ class LoopFinder:
     def _handle(self, source: Source, key: int) -> None:
         """An event: wait, start to watch, or continue."""
         self.counts[source] += 1
-        if self.on_event is not None:
-            if source == self._source:
-                self.on_event(key)
+        thread = threading.get_ident()
+        if self._source is not None and (source, thread) != (self._source, self._thread):
             return
-        events = self._events[source]
+        if self.on_event is not None:
+            self.on_event(key)
+            return
+        events = self._events.setdefault((source, thread), [])
         events.append(key)
         if len(events) > 2 * MAX_EVENTS[source]:
             del events[: MAX_EVENTS[source]]
         if self._source is None:
             if self.counts[source] >= self._first_step and self._is_loop(source):
                 self._start_watch(source)
-        elif source == self._source and threading.get_ident() == self._thread:
+        else:
             self._continue_watch(events)
 
     def _is_loop(self, source: Source) -> bool:

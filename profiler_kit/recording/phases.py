@@ -37,6 +37,7 @@ class PhaseHooks:
 
     `on_forward` receives each outermost call of a model with its arguments, `on_optimizer` each optimizer before its step.
     `before_work` is called before data are fetched or a model is called, outside of all phases: a step may end there.
+    A loop that calls no model, as within one compiled function, has its backward pass there.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class PhaseHooks:
         self._on_optimizer = on_optimizer
         self._thread = threading.get_ident()
         self._open: list[Phase] = []
+        self._has_calls = False
         self._after_data: Phase = "transfer" if any(map(_is_on_cuda, models)) else "other"
         self._hooks = ExitStack()
 
@@ -120,6 +122,7 @@ class PhaseHooks:
             return False
         if not self._still_watches_before_work():
             return False
+        self._has_calls = True
         self._on_forward(model, args, kwargs)
         self._enter("forward")
         return True
@@ -184,6 +187,8 @@ class PhaseHooks:
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not self._is_watched() or "backward" in self._open:
+                return original(*args, **kwargs)
+            if not self._has_calls and not self._still_watches_before_work():  # a compiled function calls the models
                 return original(*args, **kwargs)
             self._enter("backward")
             try:

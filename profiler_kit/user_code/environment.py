@@ -104,16 +104,24 @@ def parse_flag(text: str) -> NamedValue:
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed the random generators of torch, Python and (if imported) numpy inside the block, and restore them afterwards."""
+    with random_states_kept():
+        torch.manual_seed(seed)
+        random.seed(seed)
+        numpy_random: Any = sys.modules.get("numpy.random")
+        if numpy_random is not None:
+            numpy_random.seed(seed % 2**32)
+        yield
+
+
+@contextlib.contextmanager
+def random_states_kept() -> Iterator[None]:
+    """Restore the random generators of torch, Python and (if imported) numpy after the block."""
     numpy_random: Any = sys.modules.get("numpy.random")
     python_state = random.getstate()
     numpy_state = numpy_random.get_state() if numpy_random is not None else None
     # torch.manual_seed seeds every GPU too. One that is not initialized has no state to keep.
     gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=list(gpus)):
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if numpy_random is not None:
-            numpy_random.seed(seed % 2**32)
         try:
             yield
         finally:

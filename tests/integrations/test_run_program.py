@@ -241,3 +241,74 @@ def test_program_without_steps(folder: Path) -> None:
     watched = run(folder, "train.py")
     assert (watched.returncode, watched.stdout) == (0, "done\n")
     assert not (folder / "out").exists()
+
+
+def test_random_state_of_python_is_kept(folder: Path) -> None:
+    write(folder, f"import random\nrandom.seed(0)\n{TRAIN}print(random.random())\n")
+    assert run(folder, "train.py").stdout == python(folder, "train.py").stdout != ""
+    assert report_of(folder)["runs"][0]["traced_steps"] == 1
+
+
+def test_models_can_be_freed_after_the_report(folder: Path) -> None:
+    train = f"def train():\n{textwrap.indent(TRAIN.removeprefix('from net import *'), '    ')}    return weakref.ref(model)\n"
+    write(folder, f"import gc, weakref\nfrom net import *\n{train}model = train()\ngc.collect()\nprint(model())\n")
+    assert run(folder, "train.py").stdout == "None\n"
+    assert report_of(folder)["runs"][0]["traced_steps"] == 1
+
+
+def test_steps_of_two_training_threads_do_not_mix(folder: Path) -> None:
+    write(
+        folder,
+        """\
+        import threading
+        from net import *
+        turns = [threading.Semaphore(1), threading.Semaphore(0)]
+        def train(number):
+            model = Net()
+            optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            for x, y in batches(20):
+                turns[number].acquire()
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+                turns[1 - number].release()
+        threads = [threading.Thread(target=train, args=(number,)) for number in (0, 1)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        """,
+    )
+    run(folder, "train.py")
+    report = report_of(folder)
+    assert report["runs"][0]["traced_steps"] == 1
+    assert report["runs"][0]["samples"] == 8
+
+
+def test_loop_in_a_compiled_function(folder: Path) -> None:
+    compiled = "loss_of = torch.compile(lambda x, y: nn.functional.cross_entropy(model(x), y), backend='eager')\n"
+    loop = """\
+for _ in range(20):
+    x, y = torch.randn(8, 16), torch.randint(0, 4, (8,))
+    loss = loss_of(x, y)
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+    write(folder, f"{TRAIN.partition('for')[0]}{compiled}{loop}{PRINT_RESULT}")
+    assert run(folder, "train.py").stdout == python(folder, "train.py").stdout != ""
+    assert len(report_of(folder)["runs"][0]["steps_ns"]) == 4
+
+
+def test_output_of_the_report_is_not_the_programs(folder: Path) -> None:
+    capture = "import contextlib, io, sys\nwith contextlib.redirect_stderr(io.StringIO()) as text:\n"
+    write(folder, f"{capture}{textwrap.indent(TRAIN, '    ')}print(len(text.getvalue()))\nsys.stderr.close()\n")
+    watched = run(folder, "--", "train.py")
+    assert (watched.returncode, watched.stdout) == (0, "0\n")
+    assert "Net (train.py)" in watched.stderr
+
+
+def test_bad_folder_is_refused_before_the_program_starts(folder: Path) -> None:
+    write(folder, "print('started')\n")
+    (folder / "file").touch()
+    refused = python(folder, "-m", "profiler_kit", "run", "--out", "file/out", "train.py")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "--out" in refused.stderr

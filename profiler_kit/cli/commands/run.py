@@ -47,15 +47,18 @@ def run(options: argparse.Namespace) -> Outcome:
     """Check the program, and return its run, which takes this process over."""
     from profiler_kit.integrations.program import Program
     from profiler_kit.integrations.program_session import RunOptions, run_program
+    from profiler_kit.integrations.session import require_folder
 
-    words = options.module or options.script
+    words = options.module or options.script[options.script[:1] == ["--"] :]
     if not words:
         raise UsageError("no program to run", hint=f"name a script: {kit_command('run', 'train.py')}")
     program = Program(name=words[0], is_module=bool(options.module), arguments=tuple(words[1:]))
     program.check()
     name = program.name if program.is_module else Path(program.name).resolve().stem
+    out = (options.out or OUT / name).absolute()
+    require_folder(out, hint="use another folder: --out DIR")
     settings = RunOptions(
-        out=(options.out or OUT / name).absolute(),
+        out=out,
         steps=options.steps,
         traced=options.traced,
         skip=options.skip,
