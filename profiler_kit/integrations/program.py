@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import builtins
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -57,6 +58,7 @@ class Program:
         process, status = os.getpid(), 0
         try:
             code, main = self._prepared()
+            main.__dict__["__builtins__"] = builtins  # exec would insert the dictionary of the module
             _kept_main.append(main)
             sys.modules[_MAIN] = main
             exec(code, main.__dict__)  # noqa: S102 the program that the user starts

@@ -121,7 +121,9 @@ class LoopFinder:
     # ---- events
 
     def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
+        if self._source is not None and self.on_event is None:
+            self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
+        self._call_hooks.close()  # a program that trains is not taken for inference
         self._is_in_optimizer_hook = True
         self._note("optimizer", id(optimizer))
         self._is_in_optimizer_hook = False
