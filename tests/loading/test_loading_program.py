@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from profiler_kit.loading.program.imports import TargetNames, imported_files, mo
 from profiler_kit.loading.program.names import argument, assigned, calls_in
 from profiler_kit.loading.program.parameter_reads import reads_of
 from profiler_kit.loading.program.places import conditions, is_main_guard
+from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.scripts.source import open_source
 from profiler_kit.loading.training_step.file_losses import own_loss
 from profiler_kit.records.target import TargetSpec
@@ -52,6 +54,15 @@ def test_assignments_and_arguments_of_calls() -> None:
     call = calls_in(ast.parse("f(1, *rest, 2, size=3)"))[0]
     values = [argument(call, "size", 0), argument(call, "x", 0), argument(call, "x", 2), argument(call, "x")]
     assert [ast.unparse(value) if value is not None else None for value in values] == ["3", "1", None, None]
+
+
+def test_a_folder_that_many_projects_share_is_no_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "pyproject.toml").touch()
+    assert repository_root(project / "net.py") == tmp_path
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert repository_root(project / "other.py") == project
 
 
 def test_the_nearest_file_of_an_import_comes_first(tmp_path: Path) -> None:

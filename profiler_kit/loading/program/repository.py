@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -39,12 +40,13 @@ MAX_TOTAL_BYTES: Final = 6_000_000
 def repository_root(file: Path) -> Path:
     """The folder with ``.git`` above `file`; otherwise the highest folder with a README, a license or a ``setup.py``.
 
-    Without any of them, the folder of the file's package. The home folder and the root of the file system never count.
+    Without any of them, the folder of the file's package. Folders that many projects share never count: the home folder,
+    the system's temporary folder, the root of the file system.
     """
     root = file.parent
     while (root / "__init__.py").is_file() and root.parent != root:
         root = root.parent
-    limits = {Path.home(), Path(file.anchor)}
+    limits = {Path.home(), Path(tempfile.gettempdir()), Path(file.anchor)}
     for folder in list(file.parents)[: MAX_LEVELS + 1]:
         if folder in limits:
             break
