@@ -1,4 +1,4 @@
-"""`run` with training programs of several kinds: every bit is as without it, and the report is that of a session placed by hand."""
+"""`run` with programs of several kinds: every bit is as without it, and the report is that of a session placed by hand."""
 
 from __future__ import annotations
 
