@@ -14,8 +14,7 @@ from weakref import WeakSet
 from profiler_kit.display.records import summary
 from profiler_kit.integrations.endings import Endings
 from profiler_kit.integrations.program import AfterImport, Program
-from profiler_kit.integrations.session import TIMED, TRACED, LoopSession
-from profiler_kit.records.counts import DEFAULT_CONVENTION
+from profiler_kit.integrations.session import LoopOptions, LoopSession
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from profiler_kit.records.configs import RunConfig
     from profiler_kit.records.seen import SeenRun
 
-RANKS_WARMUP: Final = 5  # all ranks record the same steps; their own times must not decide
 MAX_EVALUATIONS: Final = 10  # steps that are dropped for one: with more of them, evaluations are part of the steps
 _STEP: Final = {
     "optimizer": "A step ends with an optimizer's step.",
@@ -43,21 +41,17 @@ _live: WeakSet[ProgramSession] = WeakSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """What `run` records. `skip`: warm-up steps, None until steps are steady. `at`: the first step that is looked at.
+class RunOptions(LoopOptions):
+    """What `run` records.
 
-    `config`: the cuDNN flags; None leaves them to the program.
+    `at`: the first step that is looked at. `stop`: end the program after the report. `config`: the cuDNN flags; None leaves them
+    to the program.
     """
 
-    out: Path
-    steps: int = TIMED
-    traced: int = TRACED
     skip: int | None = None
     at: int = 1
     stop: bool = False
     config: RunConfig | None = None
-    quiet: bool = False
-    convention: str = DEFAULT_CONVENTION
 
 
 def run_program(program: Program, options: RunOptions) -> None:
@@ -74,18 +68,9 @@ class ProgramSession(LoopSession):
     """
 
     def __init__(self, program: Program, options: RunOptions, hook: SleepingHook | None = None) -> None:
-        super().__init__(
-            None,
-            options.out,
-            warmup=options.skip,
-            steps=options.steps,
-            traced=options.traced,
-            loss_fn=None,
-            labels=(),
-            convention=options.convention,
-            quiet=options.quiet,
-        )
-        self._program, self._options = program, options
+        super().__init__(None, options)
+        self._program, self._at, self._stop = program, options.at, options.stop
+        self._config = options.config
         self._process, self._stderr = os.getpid(), sys.stderr
         self._finder: LoopFinder | None = None
         self._hook = hook
@@ -107,16 +92,16 @@ class ProgramSession(LoopSession):
 
     def watch(self) -> None:
         """Look for the loop from now on. Called when the program has imported torch."""
-        if self._options.config is not None:
+        if self._config is not None:
             self._guarded(self._start_configuration)
         self._guarded(self._install)
 
     def _start_configuration(self) -> None:
         from profiler_kit.pipeline.run_configs import apply_flags, seed_all
 
-        assert self._options.config is not None
+        assert self._config is not None
         seed_all()
-        apply_flags(self._options.config)
+        apply_flags(self._config)
 
     def end(self) -> None:
         """The program has ended: write the report on the steps so far, if it is not written yet."""
@@ -146,7 +131,7 @@ class ProgramSession(LoopSession):
         self._origins = Origins()
         if self._hook is None:
             self._origins.watch_construction()
-        self._finder = LoopFinder(self._begin, guarded=self._guarded, first_step=self._options.at, hook=self._hook)
+        self._finder = LoopFinder(self._begin, guarded=self._guarded, first_step=self._at, hook=self._hook)
         self._finder.install()
         _live.add(self)
 
@@ -191,8 +176,8 @@ class ProgramSession(LoopSession):
         self._origins.watch_loss()
         single = len(loop.models) == 1
         self._model = loop.models[0] if single else CalledModels(list(map(inner_model, loop.models)), loop.names)
-        if self._options.config is not None:
-            self._changed_flags = apply_flags(self._options.config)
+        if self._config is not None:
+            self._changed_flags = apply_flags(self._config)
         self.__enter__()
         self._endings.watch()
         if loop.method is not None:
@@ -201,19 +186,12 @@ class ProgramSession(LoopSession):
             self._ends = StepEnds(loop.cycle)
         self._finder.on_event = self._note_event
 
-    def _new_recorder(self, trace: Path) -> Recorder:
-        from profiler_kit.recording.loop import Recorder
-
+    def _parts(self) -> Sequence[nn.Module]:
         assert self._loop is not None
-        assert self._model is not None
-        recorder = Recorder(
-            self._model,
-            models=self._loop.models,
-            warmup=RANKS_WARMUP if self._warmup is None and self._job_size > 1 else self._warmup,
-            timed=self._timed,
-            traced=self._traced,
-            trace=trace,
-        )
+        return self._loop.models
+
+    def _new_recorder(self, trace: Path) -> Recorder:
+        recorder = super()._new_recorder(trace)
         recorder.watch_steps(lambda: self._guarded(self._before_work), self._on_call)
         return recorder
 
@@ -254,7 +232,7 @@ class ProgramSession(LoopSession):
         if self._recorder.end_step(is_kept=is_kept):
             self._finish()
             self._leave()
-            if self._options.stop:
+            if self._stop:
                 raise SystemExit(0)
 
     # ---- the report
@@ -274,7 +252,7 @@ class ProgramSession(LoopSession):
 
     def _write_report(self) -> None:
         super()._write_report()
-        if self.report is not None and not self._quiet:
+        if self.report is not None and not self._options.quiet:
             self._print(summary(self.report))
 
     def _new_report(self, models: Sequence[nn.Module], observed: Observations) -> LoopReport:
@@ -286,10 +264,10 @@ class ProgramSession(LoopSession):
         result = loop_report(
             root,
             observed,
-            convention=self._convention,
+            convention=self._options.convention,
             program=self._program.name,
             seen=self._seen_run(models, observed),
-            config=self._options.config.name if self._options.config is not None else None,
+            config=self._config.name if self._config is not None else None,
         )
         names = ", ".join(self._loop.names) or "no model"
         if len(models) == 1:
@@ -317,9 +295,9 @@ class ProgramSession(LoopSession):
             yield f"A step is a call of {type(loop.models[0]).__name__}.{loop.method}()."
         if len(loop.cycle) > 1:
             yield f"A step has {len(loop.cycle)} of them, which repeat in the same order."
-        if self._changed_flags and self._options.config is not None:
+        if self._changed_flags and self._config is not None:
             flags = ", ".join(self._changed_flags)
-            yield f"The program sets {flags}; reset for the configuration {self._options.config.name}."
+            yield f"The program sets {flags}; reset for the configuration {self._config.name}."
         if loop.others:
             yield f"Further models that the loop calls, without trained parameters: {', '.join(loop.others)}."
 
@@ -328,9 +306,7 @@ class ProgramSession(LoopSession):
         if self._finder is None:
             return "no report: the program did not import torch in this process"
         counts = self._finder.counts
-        wanted = (
-            "a step repeated" if self._options.at == 1 else f"a step repeated from step {self._options.at} on (--at)"
-        )
+        wanted = "a step repeated" if self._at == 1 else f"a step repeated from step {self._at} on (--at)"
         return (
             f"no report: the program ended before {wanted}; seen in this process: {counts['optimizer']} optimizer "
             f"steps, {counts['backward']} backward passes, {counts['call']} calls of models. Processes that it starts are "

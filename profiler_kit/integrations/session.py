@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
@@ -41,6 +41,24 @@ WARMUP, TIMED, TRACED = 5, 20, 3
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopOptions:
+    """What is recorded of a loop, and the folder of its report.
+
+    `skip`: warm-up steps; None until steps are steady, or `WARMUP` in a job of several ranks, which all record the same steps.
+    `steps`, `traced`: timed and traced steps. `loss_fn`, `labels`: the loss that is counted.
+    """
+
+    out: Path
+    skip: int | None = WARMUP
+    steps: int = TIMED
+    traced: int = TRACED
+    quiet: bool = False
+    convention: str = DEFAULT_CONVENTION
+    loss_fn: Callable[..., Any] | None = None
+    labels: Any = ()
+
+
 _LOCK: Final = threading.Lock()
 _RUNNING: Final[list[tuple[LoopSession, threading.Thread]]] = []  # the session that started last, and its thread
 
@@ -52,28 +70,13 @@ class LoopSession:
     rank 0 writes the report on itself and `ranks`, the comparison of all ranks.
     """
 
-    def __init__(
-        self,
-        model: nn.Module | None,
-        out: Path,
-        *,
-        warmup: int | None,
-        steps: int,
-        traced: int,
-        loss_fn: Callable[..., Any] | None,
-        labels: Any,
-        convention: str,
-        quiet: bool,
-    ) -> None:
+    def __init__(self, model: nn.Module | None, options: LoopOptions) -> None:
         self.report: Report | None = None
         self.ranks: TraceReport | None = None
-        self.folder = out
+        self.folder = options.out
         self._rank, self._job_size = 0, 1
         self._model = model
-        self._loss_fn, self._labels = loss_fn, labels
-        self._convention = convention
-        self._quiet = quiet
-        self._warmup, self._timed, self._traced = warmup, steps, traced
+        self._options = options
         self._recorder: Recorder | None = None
         self._rank_wait_s = RANK_WAIT_S
 
@@ -99,7 +102,16 @@ class LoopSession:
         from profiler_kit.recording.loop import Recorder
 
         assert self._model is not None
-        return Recorder(self._model, warmup=self._warmup, timed=self._timed, traced=self._traced, trace=trace)
+        options = self._options
+        warmup = WARMUP if options.skip is None and self._job_size > 1 else options.skip
+        parts = self._parts()
+        return Recorder(
+            self._model, models=parts, warmup=warmup, timed=options.steps, traced=options.traced, trace=trace
+        )
+
+    def _parts(self) -> Sequence[nn.Module]:
+        """The modules that the loop calls, if they are known."""
+        return ()
 
     def _end_earlier(self) -> None:
         """End a session that its loop left without an end, such as by an exception. Raises UsageError if its loop may run.
@@ -182,7 +194,7 @@ class LoopSession:
             return  # the trace is written, and rank 0 reads it
         observed = self._recorder.observations
         if not observed.steps_ns:
-            needed = (self._warmup or 0) + 1
+            needed = (self._options.skip or 0) + 1
             self._report_failure(
                 f"no report: the loop ended before a timed step; {needed} steps are needed, and step() after each"
             )
@@ -206,7 +218,10 @@ class LoopSession:
     def _new_report(self, models: Sequence[nn.Module], observed: Observations) -> LoopReport:
         from profiler_kit.pipeline.loop_report import loop_report
 
-        return loop_report(models, observed, loss_fn=self._loss_fn, labels=self._labels, convention=self._convention)
+        options = self._options
+        return loop_report(
+            models, observed, loss_fn=options.loss_fn, labels=options.labels, convention=options.convention
+        )
 
     def _write_ranks(self) -> tuple[str, ...]:
         """Wait for the traces of the other ranks, compare all, and return the names of the files written.
@@ -236,7 +251,7 @@ class LoopSession:
         return RANK_FILES
 
     def _say(self, text: str) -> None:
-        if not self._quiet:
+        if not self._options.quiet:
             self._report_failure(text)
 
     def _report_failure(self, text: str) -> None:
@@ -281,10 +296,9 @@ def session(
     require_module(model)
     if warmup < 0 or steps < 1 or traced < 0:
         raise UsageError("a session needs at least one timed step", hint="use warmup=5, steps=20, traced=3")
-    return LoopSession(
-        model,
-        Path(out),
-        warmup=max(1, warmup),
+    options = LoopOptions(
+        out=Path(out),
+        skip=max(1, warmup),
         steps=steps,
         traced=traced,
         loss_fn=loss_fn,
@@ -292,6 +306,7 @@ def session(
         convention=convention,
         quiet=quiet,
     )
+    return LoopSession(model, options)
 
 
 def trace_handler(out: str | Path) -> Callable[[profile], None]:

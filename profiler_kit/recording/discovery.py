@@ -25,8 +25,8 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.recording.cycles import find_cycle
+from profiler_kit.recording.outermost_calls import OutermostCalls
 from profiler_kit.recording.phases import replaced
 from profiler_kit.recording.sleeping import SleepingHook
 
@@ -94,14 +94,13 @@ class LoopFinder:
         self._events: dict[tuple[Source, int], list[int]] = {}  # of each source in each thread
         self._thread = 0
         self._running = threading.local()  # `depth`: the number of calls of modules that run in a thread
-        self._depth = 0  # the same in the thread of the loop, during the watch
-        self._called: dict[int, nn.Module] = {}
+        self._calls = OutermostCalls(self._before_outermost, self._after_outermost)  # of the loop, during the watch
         self._methods: set[str | None] = set()
         self._trained: set[int] = set()  # ids of the parameters of optimizers
         self._distinct = 1
         self._cycle: tuple[int, ...] | None = None
         self._is_in_optimizer_hook = False
-        self._hooks, self._call_hooks, self._watch = ExitStack(), ExitStack(), ExitStack()
+        self._hooks, self._call_hooks = ExitStack(), ExitStack()
 
     def install(self) -> None:
         """Wait for steps."""
@@ -119,9 +118,9 @@ class LoopFinder:
 
     def remove(self) -> None:
         """Remove all hooks, at any time."""
-        self._watch.close()
+        self._calls.stop()
         self._call_hooks.close()
-        self._called.clear()
+        self._calls.called.clear()
         if (
             not self._is_in_optimizer_hook
         ):  # torch iterates over them; after an error of ours, one that does nothing stays
@@ -139,7 +138,7 @@ class LoopFinder:
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if not self._called:  # the loop calls no models, whose calls are the earlier place to begin
+            if not self._calls.called:  # the loop calls no models, whose calls are the earlier place to begin
                 self._guarded(self._begin)
             result = original(*args, **kwargs)
             self._note("backward", 0)
@@ -214,28 +213,17 @@ class LoopFinder:
     def _start_watch(self, source: Source) -> None:
         self._source, self._thread = source, threading.get_ident()
         self._call_hooks.close()
-        modules = [module for module in _live(nn.Module) if _has_parameters(module)]
-        by_id = {id(module): module for module in modules}
         self._distinct = _different_optimizers() if source == "optimizer" else 1
+        self._calls.watch(module for module in _live(nn.Module) if _has_parameters(module))
 
-        def notice(path: str, call: Call) -> Any:
-            if threading.get_ident() != self._thread or torch.compiler.is_compiling() or _is_in_backward():
-                return call()
-            module = by_id[int(path)]
-            if self._depth == 0:
-                self._guarded(self._begin)
-                self._called.setdefault(id(module), module)
-                if source == "call":
-                    self._methods.add(_calling_method(module))
-            self._depth += 1
-            try:
-                return call()
-            finally:
-                self._depth -= 1
-                if self._depth == 0 and source == "call":
-                    self._note("call", id(module))
+    def _before_outermost(self, module: nn.Module) -> None:
+        self._guarded(self._begin)
+        if self._source == "call":
+            self._methods.add(_calling_method(module))
 
-        self._watch.enter_context(wrapped_calls({key: str(key) for key in by_id}, notice))
+    def _after_outermost(self, module: nn.Module) -> None:
+        if self._source == "call":
+            self._note("call", id(module))
 
     def _continue_watch(self, events: list[int]) -> None:
         assert self._source is not None
@@ -251,12 +239,12 @@ class LoopFinder:
     def _begin(self) -> None:
         """Hand the loop over, where a step begins: a hook of the optimizer must not change the hooks of optimizers."""
         if self._cycle is not None and self.on_event is None and threading.get_ident() == self._thread:
-            self._watch.close()
+            self._calls.stop()
             self._on_loop(self._loop(self._cycle))
 
     def _loop(self, cycle: tuple[int, ...]) -> Loop:
         assert self._source is not None
-        called = list(self._called.values())
+        called = list(self._calls.called.values())
         trained = [m for m in called if any(id(p) in self._trained for p in m.parameters())]
         models = trained or called
         if not models and self._trained:
@@ -309,14 +297,10 @@ def _has_parameters(module: nn.Module) -> bool:
     return "_modules" in vars(module) and next(module.parameters(), None) is not None
 
 
-def _is_in_backward() -> bool:
-    return torch._C._current_autograd_node() is not None
-
-
 def _calling_method(module: nn.Module) -> str | None:
     """The outermost method of `module` that runs: ``generate``. None if its call is not inside of a method of its own."""
     name = None
-    frame: FrameType | None = sys._getframe(3)  # past the watch
+    frame: FrameType | None = sys._getframe(4)  # past the watch
     while frame is not None:
         code = frame.f_code
         if code.co_argcount and code.co_name not in _CALLS and hasattr(module, code.co_name):

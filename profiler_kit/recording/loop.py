@@ -20,6 +20,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
+from profiler_kit.recording.outermost_calls import OutermostCalls
 from profiler_kit.recording.phases import PhaseHooks
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
@@ -65,7 +66,7 @@ class Recorder:
         self._trace_file = trace
         self._cuda = self.device.type == "cuda"
         self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer)
-        self._searches, self._running_calls, self._called = False, 0, dict[int, nn.Module]()
+        self._searches, self._calls = False, OutermostCalls()
         self._first_traced, self._roots = 0, dict[str, nn.Module]()
         self._stage: Stage = "warm-up"
         self._step = 0
@@ -147,6 +148,7 @@ class Recorder:
         self._stage = "done"
         self._hooks.mark = _no_mark
         self._hooks.remove()
+        self._calls.stop()
         self._patches.close()
 
     # ---- stages
@@ -203,25 +205,14 @@ class Recorder:
         """Watch all modules for one step. A Lightning module, for example, is often not called itself, but its parts are."""
         self._searches = True
         self._warmup = max(self._warmup, self._step + 2)  # one step for the search, one for the arguments
-        by_path = {path: module for path, module in self._model.named_modules() if path}
-
-        def notice(path: str, call: Call) -> Any:
-            if not self._running_calls and not self._hooks.is_in_backward:
-                self._called.setdefault(id(by_path[path]), by_path[path])
-            self._running_calls += 1
-            try:
-                return call()
-            finally:
-                self._running_calls -= 1
-
-        self._patches.enter_context(wrapped_calls({id(module): path for path, module in by_path.items()}, notice))
+        self._calls.watch(module for module in self._model.modules() if module is not self._model)
 
     def _end_search(self) -> None:
         self._searches = False
-        self._patches.close()
-        if self._called:
+        self._calls.stop()
+        if self._calls.called:
             self._hooks.remove()
-            self.models = self._hooks.models = tuple(self._called.values())
+            self.models = self._hooks.models = tuple(self._calls.called.values())
             self._hooks.install()
 
     # ---- timed steps

@@ -1,0 +1,102 @@
+"""`run` with programs of several kinds: every bit is as without it, and the report is that of a session placed by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from training_programs import COUNTS, PROGRAMS, SESSION
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.jobs
+
+ROOT = Path(__file__).resolve().parents[2]
+FILE = str(ROOT / "tests" / "training_programs.py")
+RUN = (
+    "-m", "profiler_kit", "run", "-q", "--skip", str(COUNTS["warmup"]),
+    "--steps", str(COUNTS["steps"]), "--traced", str(COUNTS["traced"]),
+)  # fmt: skip
+STEPS = 200
+RANKS = "two-ranks"
+SEVERAL_MODELS = "adversarial"  # a session takes one model, and does not count here
+LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def output(folder: Path, *words: str, session: Path | None = None) -> list[str]:
+    """The lines that a program prints, in the order of ranks."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    if session is not None:
+        environment[SESSION] = str(session)
+    done = subprocess.run(
+        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return sorted(done.stdout.splitlines())
+
+
+def alone(folder: Path, name: str, steps: int, session: Path | None = None) -> list[str]:
+    return output(folder, *(LAUNCHER if name == RANKS else ()), FILE, name, str(steps), session=session)
+
+
+def watched(folder: Path, name: str, steps: int) -> list[str]:
+    return output(folder, *(LAUNCHER if name == RANKS else ()), *RUN, "--out", "out", FILE, name, str(steps))
+
+
+def report_of(folder: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return report
+
+
+@pytest.mark.fresh_process
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_bit_is_as_without_run(tmp_path: Path, name: str) -> None:
+    lines = alone(tmp_path, name, STEPS)
+    assert len(lines) == (2 if name == RANKS else 1)
+    assert watched(tmp_path, name, STEPS) == lines
+    measured = report_of(tmp_path / "out")["runs"][0]
+    assert (len(measured["steps_ns"]), measured["traced_steps"]) == (COUNTS["steps"], COUNTS["traced"])
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_report_is_that_of_a_session_placed_by_hand(tmp_path: Path, name: str) -> None:
+    watched(tmp_path, name, 40)
+    alone(tmp_path, name, 40, session=tmp_path / "by_hand")
+    found, by_hand = report_of(tmp_path / "out"), report_of(tmp_path / "by_hand")
+    assert facts(found) == facts(by_hand)
+    if name != SEVERAL_MODELS:
+        assert counts(found) == counts(by_hand)
+
+
+def test_late_rank_is_found(tmp_path: Path) -> None:
+    watched(tmp_path, RANKS, 40)
+    ranks = json.loads((tmp_path / "out" / "ranks.json").read_text())
+    assert [trace["rank"] for trace in ranks["traces"]] == [0, 1]
+    assert {finding["rule"] for finding in ranks["findings"]} >= {"stragglers"}
+    assert [straggler["rank"] for straggler in ranks["ranks"]["stragglers"]] == [1]
+
+
+def facts(report: dict[str, Any]) -> dict[str, Any]:
+    """What the loop did."""
+    measured = report["runs"][0]
+    return {
+        "phases": {phase["phase"] for phase in measured["phases"]},
+        "steps": (measured["warmup_steps"], len(measured["steps_ns"]), measured["traced_steps"]),
+        "mode": report["target"]["mode"],
+        "optimizer": report["target"]["optimizer"],
+    }
+
+
+def counts(report: dict[str, Any]) -> dict[str, Any]:
+    """The static counts, and the examples of a step."""
+    static = report["static"]
+    return {
+        "params": static["params"],
+        "forward": static["forward"],
+        "inputs": [(i["shape"], i["dtype"]) for i in report["target"]["inputs"]],
+        "examples": report["runs"][0]["samples"],
+    }

@@ -1,0 +1,295 @@
+"""Training programs of several kinds: ``python training_programs.py NAME STEPS`` trains and prints a digest of all its bits.
+
+With the variable PROGRAMS_SESSION, a session that is placed by hand records the loop and writes its report into that folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import os
+import random
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Dataset
+
+SESSION = "PROGRAMS_SESSION"
+COUNTS = {"warmup": 4, "steps": 6, "traced": 2}  # recorded steps of both ways
+BATCH = 8
+
+Train = Callable[[int, "Trace"], nn.Module]
+PROGRAMS: dict[str, Train] = {}
+
+
+def program(train: Train) -> Train:
+    PROGRAMS[train.__name__.replace("_", "-")] = train
+    return train
+
+
+class Net(nn.Module):
+    """Two layers with dropout, whose random numbers are part of the digest."""
+
+    def __init__(self, inputs: int = 16, outputs: int = 4) -> None:
+        super().__init__()
+        self.first, self.drop, self.last = nn.Linear(inputs, 32), nn.Dropout(0.2), nn.Linear(32, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.last(self.drop(self.hidden(x)))
+        return result
+
+    def hidden(self, x: Tensor) -> Tensor:
+        return self.first(x).relu()
+
+
+class Checkpointed(Net):
+    """A network that computes its hidden layer again in the backward pass."""
+
+    def hidden(self, x: Tensor) -> Tensor:
+        result: Tensor = checkpoint(super().hidden, x, use_reentrant=False)
+        return result
+
+
+class Examples(Dataset[tuple[Tensor, int]]):
+    """Examples with random noise of the worker that loads them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.randn(16) + index % 4, index % 4
+
+
+class Trace:
+    """What a program did, as a digest; and the session that was placed by hand, if there is one."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._session: Any = None
+
+    @contextlib.contextmanager
+    def watching(self, model: nn.Module, folder: str | None) -> Iterator[None]:
+        """Inside a session of `model`, where a folder for it is named."""
+        if folder is None:
+            yield
+            return
+        import profiler_kit
+
+        with profiler_kit.session(model, folder, quiet=True, **COUNTS) as self._session:
+            yield
+        self._session = None
+
+    def step(self, loss: Tensor) -> None:
+        """A step is over."""
+        self.add(loss)
+        if self._session is not None:
+            self._session.step()
+
+    def add(self, value: object) -> None:
+        content = value.detach().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
+        self._digest.update(content)
+
+    def end(self, model: nn.Module) -> str:
+        """The digest of all losses, parameters, gradients and random states."""
+        for name, parameter in [*model.named_parameters(), *model.named_buffers()]:
+            self.add(name)
+            self.add(parameter)
+            self.add(parameter.grad if parameter.grad is not None else "none")
+        self.add(torch.get_rng_state())
+        self.add(random.getstate())
+        return self._digest.hexdigest()
+
+
+def batches(steps: int, **options: Any) -> Iterable[tuple[Tensor, Tensor]]:
+    return DataLoader(Examples(steps * BATCH), batch_size=BATCH, shuffle=True, **options)
+
+
+def fit(
+    model: nn.Module,
+    steps: int,
+    trace: Trace,
+    *,
+    module: nn.Module | None = None,
+    data: Iterable[tuple[Tensor, Tensor]] | None = None,
+    autocast: bool = False,
+    after_step: Callable[[], object] = lambda: None,
+) -> nn.Module:
+    """A usual loop. `model` is called; its parameters are those of `module`."""
+    optimizer = torch.optim.AdamW(model.parameters(), 0.01)
+    with trace.watching(model, os.environ.get(SESSION)):
+        for x, y in data if data is not None else batches(steps):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            after_step()
+            trace.step(loss)
+    return module if module is not None else model
+
+
+@program
+def plain(steps: int, trace: Trace) -> nn.Module:
+    return fit(Net(), steps, trace)
+
+
+@program
+def autocast_bfloat16(steps: int, trace: Trace) -> nn.Module:
+    return fit(Net(), steps, trace, autocast=True)
+
+
+@program
+def compiled(steps: int, trace: Trace) -> nn.Module:
+    module = Net()
+    return fit(torch.compile(module, backend="aot_eager"), steps, trace, module=module)
+
+
+@program
+def checkpointed(steps: int, trace: Trace) -> nn.Module:
+    return fit(Checkpointed(), steps, trace)
+
+
+@program
+def workers_fork(steps: int, trace: Trace) -> nn.Module:
+    return fit(Net(), steps, trace, data=batches(steps, num_workers=2, multiprocessing_context="fork"))
+
+
+@program
+def workers_spawn(steps: int, trace: Trace) -> nn.Module:
+    return fit(Net(), steps, trace, data=batches(steps, num_workers=1, multiprocessing_context="spawn"))
+
+
+@program
+def accumulation(steps: int, trace: Trace) -> nn.Module:
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    with trace.watching(model, os.environ.get(SESSION)):
+        for number, (x, y) in enumerate(batches(4 * steps), 1):
+            loss = functional.cross_entropy(model(x), y) / 4
+            loss.backward()
+            if number % 4 == 0:
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+                trace.step(loss)
+    return model
+
+
+@program
+def adversarial(steps: int, trace: Trace) -> nn.Module:
+    maker, judge = Net(4, 16), Net(16, 1)
+    both = nn.ModuleList([maker, judge])
+    optimizers = [torch.optim.Adam(m.parameters(), 0.001) for m in (judge, maker)]
+    with trace.watching(both, os.environ.get(SESSION)):
+        for x, _ in batches(steps):
+            optimizers[0].zero_grad()
+            (judge(maker(torch.randn(BATCH, 4)).detach()).mean() - judge(x).mean()).backward()
+            optimizers[0].step()
+            optimizers[1].zero_grad()
+            loss = -judge(maker(torch.randn(BATCH, 4))).mean()
+            loss.backward()
+            optimizers[1].step()
+            trace.step(loss)
+    return both
+
+
+@program
+def averaged_weights(steps: int, trace: Trace) -> nn.Module:
+    model = Net()
+    average = copy.deepcopy(model).requires_grad_(requires_grad=False)
+
+    def update() -> None:
+        for mean, parameter in zip(average.parameters(), model.parameters(), strict=True):
+            mean.lerp_(parameter.detach(), 0.1)
+
+    fit(model, steps, trace, after_step=update)
+    return nn.ModuleList([model, average])
+
+
+@program
+def closure(steps: int, trace: Trace) -> nn.Module:
+    model = Net()
+    optimizer = torch.optim.LBFGS(model.parameters(), 0.1, max_iter=2)
+    with trace.watching(model, os.environ.get(SESSION)):
+        for x, y in batches(steps):
+
+            def losses(x: Tensor = x, y: Tensor = y) -> Tensor:
+                optimizer.zero_grad()
+                loss = functional.cross_entropy(model(x), y)
+                loss.backward()
+                return loss
+
+            loss: Any = optimizer.step(losses)
+            trace.step(loss)
+    return model
+
+
+@program
+def threads(steps: int, trace: Trace) -> nn.Module:
+    """Another thread evaluates a copy of the model, without random numbers, while the loop trains."""
+    model, other, is_over = Net(), Net().eval(), threading.Event()
+
+    def evaluate() -> None:
+        while not is_over.wait(0.001):
+            other(torch.ones(BATCH, 16))
+
+    thread = threading.Thread(target=evaluate)
+    thread.start()
+    try:
+        return fit(model, steps, trace)
+    finally:
+        is_over.set()
+        thread.join()
+
+
+@program
+def signals(steps: int, trace: Trace) -> nn.Module:
+    """A timer of the program interrupts the loop; its handler runs as often as it is asked to."""
+    handled = []
+    signal.signal(signal.SIGUSR1, lambda number, _: handled.append(number))
+    fit(model := Net(), steps, trace, after_step=lambda: os.kill(os.getpid(), signal.SIGUSR1))
+    trace.add(len(handled))
+    return model
+
+
+@program
+def two_ranks(steps: int, trace: Trace) -> nn.Module:
+    torch.distributed.init_process_group("gloo")
+    module = Net()
+    late = torch.randn(900, 900)
+    is_late = torch.distributed.get_rank() == 1
+    return fit(
+        nn.parallel.DistributedDataParallel(module),
+        steps,
+        trace,
+        module=module,
+        after_step=lambda: late @ late if is_late else None,
+    )
+
+
+def main() -> None:
+    name, steps = sys.argv[1:]
+    torch.set_num_threads(1)
+    random.seed(0)
+    torch.manual_seed(0)
+    trace = Trace()
+    digest = trace.end(PROGRAMS[name](int(steps), trace))
+    print(os.environ.get("RANK", "0"), digest, flush=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
