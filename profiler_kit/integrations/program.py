@@ -174,6 +174,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
     def __init__(self, name: str, action: Callable[[], None]) -> None:
         self._name, self._action = name, action
+        self._is_asking = self._has_acted = False
 
     def install(self) -> None:
         """Wait for the import, or call the action now if the module is already imported."""
@@ -188,8 +189,13 @@ class AfterImport(importlib.abc.MetaPathFinder):
         """The spec of the awaited module, with the action after its execution; None for other modules."""
         if fullname != self._name:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        if self._is_asking:
+            return None
+        self._is_asking = True  # the program may only ask whether there is such a module
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._is_asking = False
         loader: Any = spec.loader if spec is not None else None
         if loader is None:
             return spec
@@ -197,8 +203,12 @@ class AfterImport(importlib.abc.MetaPathFinder):
 
         def execute_then_act(module: ModuleType) -> None:
             del loader.exec_module
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
             execute(module)
-            self._action()
+            if not self._has_acted:
+                self._has_acted = True
+                self._action()
 
         loader.exec_module = execute_then_act
         return spec

@@ -14,7 +14,7 @@ from weakref import WeakSet
 from profiler_kit.display.records import summary
 from profiler_kit.integrations.endings import Endings
 from profiler_kit.integrations.program import AfterImport, Program
-from profiler_kit.integrations.session import LoopOptions, LoopSession
+from profiler_kit.integrations.session import LoopOptions, LoopSession, write_report
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,6 +61,24 @@ def run_program(program: Program, options: RunOptions) -> None:
     program.run(at_end=watcher.end)
 
 
+def run_under(configs: Sequence[RunConfig], program: Program, options: RunOptions) -> int:
+    """Run `program` under each of `configs` in a process of its own, and write the report that compares them. Returns 0."""
+    from profiler_kit.pipeline.run_configs import run_configs
+
+    settings = {"steps": options.steps, "traced": options.traced, "at": options.at, "skip": options.skip}
+    numbers = [word for name, value in settings.items() if value is not None for word in (f"--{name}", str(value))]
+    words = [*(["-m"] if program.is_module else []), program.name, *program.arguments]
+
+    def command(name: str, folder: Path) -> list[str]:
+        return ["run", "--stop", "--quiet", "--configs", name, "--out", str(folder), *numbers, *words]
+
+    result = run_configs(configs, command, options.out, print)
+    write_report(result.report, options.out, result.timeline)
+    if not options.quiet:
+        sys.stderr.write(f"report: {options.out}/report.html\n{summary(result.report)}\n")
+    return 0
+
+
 class ProgramSession(LoopSession):
     """A session around the loop of a program: it starts when the finder has found the loop, and ends steps by itself.
 
@@ -78,7 +96,7 @@ class ProgramSession(LoopSession):
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
-        self._drops_evaluations = True
+        self._drops_evaluations, self._has_training_mode = True, False
         self._changed_flags: tuple[str, ...] = ()
         self._patches = ExitStack()
         self._endings = Endings(self._end_early)
@@ -186,9 +204,9 @@ class ProgramSession(LoopSession):
             self._ends = StepEnds(loop.cycle)
         self._finder.on_event = self._note_event
 
-    def _parts(self) -> Sequence[nn.Module]:
+    def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
         assert self._loop is not None
-        return self._loop.models
+        return self._loop.models, self._loop.others
 
     def _new_recorder(self, trace: Path) -> Recorder:
         recorder = super()._new_recorder(trace)
@@ -209,12 +227,17 @@ class ProgramSession(LoopSession):
         return call
 
     def _on_call(self, model: nn.Module, has_gradients: bool) -> bool:
-        """The loop calls a model itself: whether it is not evaluated, in evaluation mode and without gradients."""
+        """The loop calls a model itself: whether it is not evaluated.
+
+        It is evaluated in evaluation mode, without gradients or in a loop that trains in training mode.
+        """
         assert self._loop is not None
         if self._loop.source == "call":
             self._note_event(id(model))
             return True
-        is_evaluation = not has_gradients and not any(m.training for m in self._loop.models)
+        is_training = any(m.training for m in self._loop.models)
+        self._has_training_mode |= is_training
+        is_evaluation = not is_training and (not has_gradients or self._has_training_mode)
         self._has_evaluation |= is_evaluation
         return not is_evaluation
 
@@ -233,6 +256,9 @@ class ProgramSession(LoopSession):
             self._finish()
             self._leave()
             if self._stop:
+                from profiler_kit.recording.sleeping import end_at_next_step
+
+                end_at_next_step()  # where the program catches what ends it, as with a bare except
                 raise SystemExit(0)
 
     # ---- the report
@@ -269,7 +295,7 @@ class ProgramSession(LoopSession):
             seen=self._seen_run(models, observed),
             config=self._config.name if self._config is not None else None,
         )
-        names = ", ".join(self._loop.names) or "no model"
+        names = ", ".join(self._loop.owners) or "no model"
         if len(models) == 1:
             return result
         return result._replace(report=replace(result.report, target=replace(result.report.target, name=names)))
@@ -299,7 +325,8 @@ class ProgramSession(LoopSession):
             flags = ", ".join(self._changed_flags)
             yield f"The program sets {flags}; reset for the configuration {self._config.name}."
         if loop.others:
-            yield f"Further models that the loop calls, without trained parameters: {', '.join(loop.others)}."
+            others = ", ".join(sorted({type(module).__name__ for module in loop.others}))
+            yield f"Further models that the loop calls, without trained parameters: {others}."
 
     def _unseen(self) -> str:
         """What was seen of a program whose loop was not found."""

@@ -104,14 +104,20 @@ class LoopSession:
         assert self._model is not None
         options = self._options
         warmup = WARMUP if options.skip is None and self._job_size > 1 else options.skip
-        parts = self._parts()
+        parts, others = self._parts()
         return Recorder(
-            self._model, models=parts, warmup=warmup, timed=options.steps, traced=options.traced, trace=trace
+            self._model,
+            models=parts,
+            others=others,
+            warmup=warmup,
+            timed=options.steps,
+            traced=options.traced,
+            trace=trace,
         )
 
-    def _parts(self) -> Sequence[nn.Module]:
-        """The modules that the loop calls, if they are known."""
-        return ()
+    def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
+        """The models that the loop calls, if they are known, and the other modules."""
+        return (), ()
 
     def _end_earlier(self) -> None:
         """End a session that its loop left without an end, such as by an exception. Raises UsageError if its loop may run.

@@ -114,13 +114,21 @@ def _evaluation(observed: Observations) -> Evaluation | None:
 
 
 def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
-    """The median of each phase. Without a backward pass there is no loss: what follows forward is other work."""
+    """Each phase in a step of median length, so that the phases are the step: the mean of the middle half of the steps, scaled.
+
+    Without a backward pass there is no loss: what follows forward is other work.
+    """
     import statistics
 
     from profiler_kit.records.traces import TRACE_PHASES
 
-    def median(samples: list[int]) -> int:
-        return round(statistics.median(samples))
+    steps = sorted(range(len(observed.steps_ns)), key=observed.steps_ns.__getitem__)
+    middle = steps[len(steps) // 4 : len(steps) - len(steps) // 4]
+
+    def typical(samples: list[int]) -> int:
+        in_middle_ns = sum(observed.steps_ns[step] for step in middle)
+        share = sum(samples[step] for step in middle) / in_middle_ns if in_middle_ns else 0.0
+        return round(share * statistics.median(observed.steps_ns))
 
     samples_ns, event_ns = dict(observed.stopwatch_ns), dict(observed.event_ns)
     if not observed.has_backward:
@@ -132,8 +140,8 @@ def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
     return tuple(
         PhaseTiming(
             phase=phase,
-            stopwatch_ns=median(samples_ns[phase]),
-            event_ns=median(event_ns[phase]) if phase in event_ns else None,
+            stopwatch_ns=typical(samples_ns[phase]),
+            event_ns=typical(event_ns[phase]) if phase in event_ns else None,
         )
         for phase in TRACE_PHASES
         if phase in samples_ns
@@ -141,9 +149,9 @@ def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
 
 
 def _examples(observed: Observations, models: Sequence[nn.Module]) -> int | None:
-    """The examples of a step: those of the inputs, times the calls of the model per step.
+    """The examples of a step: those of the inputs, times the calls of the model per step, as long as each has a backward pass.
 
-    None where they are unknown, as with several models, which may all get the same examples.
+    Further calls, as of a recurrent network, have the same examples. None where they are unknown, as with several models.
     """
     from profiler_kit.loading import Batch, example_count
 
@@ -151,8 +159,10 @@ def _examples(observed: Observations, models: Sequence[nn.Module]) -> int | None
         return None
     batch = Batch(args=observed.arguments.args, kwargs=observed.arguments.kwargs)
     count = example_count(batch, models[0])
-    calls = observed.forward_calls / len(observed.steps_ns) if observed.steps_ns else 1
-    return round(count * calls) if count is not None else None
+    calls = observed.forward_calls
+    if observed.has_backward:
+        calls = min(calls, observed.backward_passes)
+    return round(count * calls / len(observed.steps_ns)) if count is not None and observed.steps_ns else count
 
 
 def _counts_all_calls(models: Sequence[nn.Module]) -> bool:
@@ -219,7 +229,10 @@ def _counted(
         reason = error.message if isinstance(error, KitError) else one_line_message(error)
         notes.append(f"Not counted; the measurements are not affected: {reason}")
         return _info_without_target(inner, observed), None, None
-    return _loop_info(target.info), static, by_kit
+    info = _loop_info(target.info, has_own_loss=loss_fn is not None)
+    if observed.optimizer is None:
+        info = replace(info, optimizer=None)
+    return info, static, by_kit
 
 
 def _target(
@@ -253,10 +266,15 @@ def _target(
     )
 
 
-def _loop_info(info: TargetInfo) -> TargetInfo:
-    """`info` of the counted copy in terms of the loop, which has its own loss and labels."""
+def _loop_info(info: TargetInfo, *, has_own_loss: bool) -> TargetInfo:
+    """`info` of the counted copy in terms of the loop, which has its own loss and labels; with `has_own_loss` they are known."""
+    from profiler_kit.recording.called_models import sum_of_outputs
+
     info = replace(info, inputs_from="loop")
-    if not info.has_note("default_loss"):
+    is_sum = info.loss == sum_of_outputs.__name__ and not has_own_loss
+    if is_sum:
+        info = replace(info, loss="the sum of the outputs")
+    if not info.has_note("default_loss") and not is_sum:
         return info
     text = f"The loss of the loop is not counted; {info.loss} takes its place. Pass loss_fn to count it."
     notes = (*(note for note in info.notes if note.code != "default_loss"), Note(text=text))

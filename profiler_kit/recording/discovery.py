@@ -11,7 +11,6 @@ for a few steps.
 
 from __future__ import annotations
 
-import gc
 import sys
 import threading
 from collections.abc import Callable, Iterable
@@ -26,6 +25,15 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from profiler_kit.recording.cycles import find_cycle
+from profiler_kit.recording.modules import (
+    attribute_names,
+    different_optimizers,
+    holders,
+    is_model,
+    live,
+    owners,
+    parameters_of,
+)
 from profiler_kit.recording.outermost_calls import OutermostCalls
 from profiler_kit.recording.phases import replaced
 from profiler_kit.recording.sleeping import SleepingHook
@@ -34,9 +42,8 @@ Source = Literal["optimizer", "backward", "call"]
 
 # The numbers of calls, or of backward passes, after which they can be steps if no optimizer exists. Each asks for all objects.
 PATIENCE: Final = (3, 10, 30, 100, 300)
-LONG_PATIENCE: Final = (
-    1000  # the same if an optimizer exists: it may step later, after accumulation or a first evaluation
-)
+# The same if an optimizer exists. It may step later, so calls in training mode are never steps then.
+LONG_PATIENCE: Final = 1000
 MAX_LATE: Final = 8  # steps of other optimizers before one that has not stepped is not waited for
 MAX_EVENTS: Final[dict[Source, int]] = {
     "optimizer": 64,
@@ -54,7 +61,8 @@ class Loop:
     - `models`: the modules with parameters that the loop calls itself, in the order of their first call; those that are
       trained, where the loop trains. Empty where it calls none: its models are then those that hold trained parameters.
     - `names`: of the models: the attribute that holds one in another module, else its class.
-    - `others`: classes of further modules that it calls: teachers, averages of the weights, frozen networks.
+    - `owners`: the classes of the outermost modules that hold the models, which the loop may never call as a whole.
+    - `others`: further modules that it calls: teachers, averages of the weights, frozen networks.
     - `cycle`: the events of one step, as keys: ids of optimizers or of modules. `steps_before`: steps that are over.
     - `method`: the method of the model that is one step of inference, such as ``generate``; None for a call of the model.
     """
@@ -62,7 +70,8 @@ class Loop:
     source: Source
     models: tuple[nn.Module, ...]
     names: tuple[str, ...]
-    others: tuple[str, ...]
+    owners: tuple[str, ...]
+    others: tuple[nn.Module, ...]
     device: torch.device
     cycle: tuple[int, ...]
     steps_before: int
@@ -100,6 +109,7 @@ class LoopFinder:
         self._distinct = 1
         self._cycle: tuple[int, ...] | None = None
         self._is_in_optimizer_hook = False
+        self._waits_for_training = False  # the model that was called last is in training mode
         self._hooks, self._call_hooks = ExitStack(), ExitStack()
 
     def install(self) -> None:
@@ -174,8 +184,13 @@ class LoopFinder:
         if torch.compiler.is_compiling():
             return
         self._running.depth = max(0, getattr(self._running, "depth", 0) - 1)
-        if not self._running.depth and _has_parameters(module):
-            self._note("call", id(module))
+        if not self._running.depth:
+            self._guarded(lambda: self._note_call(module))
+
+    def _note_call(self, module: nn.Module) -> None:
+        if is_model(module):
+            self._waits_for_training = module.training
+            self._handle("call", id(module))
 
     def _note(self, source: Source, key: int) -> None:
         self._guarded(lambda: self._handle(source, key))
@@ -206,15 +221,17 @@ class LoopFinder:
         if self.counts["optimizer"] or (source == "call" and self.counts["backward"]):
             return False
         count = self.counts[source] - self._first_step + 1
-        return count >= LONG_PATIENCE or (count in PATIENCE and not _live(torch.optim.Optimizer))
+        if count in PATIENCE and not live(torch.optim.Optimizer):
+            return True
+        return count >= LONG_PATIENCE and not (source == "call" and self._waits_for_training)
 
     # ---- the watch
 
     def _start_watch(self, source: Source) -> None:
         self._source, self._thread = source, threading.get_ident()
         self._call_hooks.close()
-        self._distinct = _different_optimizers() if source == "optimizer" else 1
-        self._calls.watch(module for module in _live(nn.Module) if _has_parameters(module))
+        self._distinct = different_optimizers() if source == "optimizer" else 1
+        self._calls.watch(module for module in live(nn.Module) if is_model(module))
 
     def _before_outermost(self, module: nn.Module) -> None:
         self._guarded(self._begin)
@@ -245,56 +262,25 @@ class LoopFinder:
     def _loop(self, cycle: tuple[int, ...]) -> Loop:
         assert self._source is not None
         called = list(self._calls.called.values())
-        trained = [m for m in called if any(id(p) in self._trained for p in m.parameters())]
+        trained = [m for m in called if any(id(p) in self._trained for p in parameters_of(m))]
         models = trained or called
         if not models and self._trained:
-            models = _holders(self._trained)
-        parameters: Iterable[torch.Tensor] = (p for model in models for p in model.parameters())
-        attributes = _attributes() if len(models) > 1 else {}
+            models = holders(self._trained)
+        parameters: Iterable[torch.Tensor] = (p for model in models for p in parameters_of(model))
+        attributes = attribute_names() if len(models) > 1 else {}
+        others = [m for m in called if all(m is not other for other in models)]
         method = next(iter(self._methods)) if len(self._methods) == 1 and len(models) == 1 else None
         return Loop(
             source=self._source,
             models=tuple(models),
             names=tuple(attributes.get(id(model), type(model).__name__) for model in models),
-            others=tuple(sorted({type(m).__name__ for m in called if all(m is not other for other in models)})),
+            owners=tuple(type(model).__name__ for model in owners(models, self._trained)),
+            others=tuple(others),
             device=next((p.device for p in parameters), torch.device("cpu")),
             cycle=cycle,
             steps_before=self.counts[self._source] // len(cycle),
             method=method,
         )
-
-
-def _live(kind: type) -> list[Any]:
-    """All objects of a class. The type decides: ``isinstance`` would ask proxies for their class and import lazy modules."""
-    return [item for item in gc.get_objects() if issubclass(type(item), kind)]
-
-
-def _different_optimizers() -> int:
-    """The number of optimizers, where wrappers of one another count once: they have the same parameters."""
-    first_parameters = set()
-    for optimizer in _live(torch.optim.Optimizer):
-        groups = getattr(optimizer, "param_groups", None)
-        if groups and groups[0]["params"]:
-            first_parameters.add(id(groups[0]["params"][0]))
-    return max(1, len(first_parameters))
-
-
-def _holders(trained: set[int]) -> list[nn.Module]:
-    """The outermost modules that hold trained parameters."""
-    modules = [m for m in _live(nn.Module) if any(id(p) in trained for p in m.parameters())]
-    inner = {id(child) for module in modules for child in module.modules() if child is not module}
-    return [module for module in modules if id(module) not in inner]
-
-
-def _attributes() -> dict[int, str]:
-    """id of each module that another module holds -> the name of the attribute; not of those that lists hold by number."""
-    holders = [module._modules for module in _live(nn.Module) if "_modules" in vars(module)]
-    return {id(part): name for parts in holders for name, part in parts.items() if name.isidentifier()}
-
-
-def _has_parameters(module: nn.Module) -> bool:
-    """Whether a module is a model: losses and metrics have no parameters, and may call the model themselves."""
-    return "_modules" in vars(module) and next(module.parameters(), None) is not None
 
 
 def _calling_method(module: nn.Module) -> str | None:

@@ -19,6 +19,7 @@ from torch.profiler import profile, record_function
 from profiler_kit.errors import UsageError
 from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
+from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
 from profiler_kit.recording.outermost_calls import OutermostCalls
 from profiler_kit.recording.phases import PhaseHooks
@@ -43,7 +44,7 @@ class Recorder:
 
     `warmup` steps run without a clock (None: until their times agree), then `timed` steps with clocks, then one with the
     profiler's own warm-up and `traced` steps in the profiler. After that all hooks are gone, and `end_step` only returns.
-    `models` are the parts of `model` that the loop calls, where they are known.
+    `models` are the parts of `model` that the loop calls, where they are known, and `others` further modules that it calls.
     """
 
     def __init__(
@@ -55,8 +56,9 @@ class Recorder:
         traced: int,
         trace: Path,
         models: Sequence[nn.Module] = (),
+        others: Sequence[nn.Module] = (),
     ) -> None:
-        self.device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        self.device = next((parameter.device for parameter in parameters_of(model)), torch.device("cpu"))
         self.observations = Observations(device=self.device)
         self.models: tuple[nn.Module, ...] = tuple(models) or (model,)
         self._model = model
@@ -65,7 +67,7 @@ class Recorder:
         self._timed, self._traced = timed, traced
         self._trace_file = trace
         self._cuda = self.device.type == "cuda"
-        self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer)
+        self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer, others=others)
         self._searches, self._calls = False, OutermostCalls()
         self._first_traced, self._roots = 0, dict[str, nn.Module]()
         self._stage: Stage = "warm-up"
@@ -240,6 +242,7 @@ class Recorder:
             _add_step(observed.event_ns, device_ns)
             phases = [phase for phase, _, _ in marked[:-1]]
             observed.forward_calls += phases.count("forward")
+            observed.backward_passes += phases.count("backward")
             observed.has_backward |= "backward" in phases
         self._marks.clear()
 

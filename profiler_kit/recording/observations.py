@@ -60,7 +60,8 @@ class Observations:
     - `warmup_ns`: the steps before the timed ones, by the host clock.
     - `kept_ns`, `evaluated_ns`: all steps, without and with an evaluation of the models, by the host clock.
     - `steps_ns`: the timed steps. `stopwatch_ns`, `event_ns`: their phases, one entry per step.
-    - `forward_calls`, `optimizer_steps`: calls of the model and steps of optimizers in the timed steps.
+    - `forward_calls`, `backward_passes`, `optimizer_steps`: calls of the model, backward passes and steps of optimizers in the
+      timed steps.
     - `arguments`: those of the last call of the model outside the timed steps. `signatures`: the different shapes of its inputs.
     - `calls`: the outermost calls of the last step without a clock.
     - `optimizer`: the first optimizer that made a step. `has_backward`: whether a step had a backward pass.
@@ -77,6 +78,7 @@ class Observations:
     stopwatch_ns: dict[Phase, list[int]] = field(default_factory=dict)
     event_ns: dict[Phase, list[int]] = field(default_factory=dict)
     forward_calls: int = 0
+    backward_passes: int = 0
     optimizer_steps: int = 0
     arguments: Arguments | None = None
     calls: list[ObservedCall] = field(default_factory=list)

@@ -24,6 +24,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data import dataloader
 
 from profiler_kit.meta.ownership import Call
+from profiler_kit.recording.modules import parameters_of
 from profiler_kit.records.counts import Phase
 
 OnForward = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], bool]
@@ -36,7 +37,8 @@ class PhaseHooks:
     """Calls `mark` at each change of phase in the thread that installed it. `models` are the modules that the loop calls.
 
     `on_forward` receives each outermost call of a model with its arguments, and says whether it is part of the forward pass, not
-    of an evaluation. `on_optimizer` receives each optimizer before its step.
+    of an evaluation. Calls of `others`, such as a teacher, are forward as well. `on_optimizer` receives each optimizer before its
+    step.
     `before_work` is called before data are fetched or a model is called, outside of all phases: a step may end there.
     A loop that calls no model, as within one compiled function, has its backward pass there.
     """
@@ -47,16 +49,19 @@ class PhaseHooks:
         mark: Callable[[Phase], None],
         on_forward: OnForward,
         on_optimizer: OnOptimizer,
+        others: Sequence[nn.Module] = (),
     ) -> None:
         self.mark = mark
         self.around_call: Callable[[Call], Any] = _call  # runs each call of ``torch.compile(model)``
         self.before_work: Callable[[], None] = _do_nothing
         self.models = models
+        self._others = others
         self._on_forward = on_forward
         self._on_optimizer = on_optimizer
         self._thread = threading.get_ident()
         self._open: list[Phase] = []
         self._has_calls = self._is_evaluation = False
+        self._other_calls = 0  # that run, one inside the other
         self._after_data: Phase = "transfer" if any(map(_is_on_cuda, models)) else "other"
         self._hooks = ExitStack()
 
@@ -77,6 +82,9 @@ class PhaseHooks:
                 before = model.register_forward_pre_hook(self._before_forward, prepend=True, with_kwargs=True)
                 hooks.callback(before.remove)
                 hooks.callback(model.register_forward_hook(self._after_forward, always_call=True).remove)
+            for module in self._others:
+                hooks.callback(module.register_forward_pre_hook(self._before_other, prepend=True).remove)
+                hooks.callback(module.register_forward_hook(self._after_other, always_call=True).remove)
             hooks.callback(register_optimizer_step_pre_hook(self._before_optimizer).remove)
             hooks.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
             self._hooks = hooks.pop_all()
@@ -89,7 +97,7 @@ class PhaseHooks:
     def start_step(self) -> None:
         """Report the start of a step."""
         self._open.clear()
-        self._is_evaluation = False
+        self._is_evaluation, self._other_calls = False, 0
         self.mark("other")
 
     @contextmanager
@@ -176,6 +184,21 @@ class PhaseHooks:
     def _after_forward(self, *_: Any) -> None:
         if not torch.compiler.is_compiling() and self._is_watched():
             self._leave_forward()
+
+    def _before_other(self, *_: Any) -> None:
+        if torch.compiler.is_compiling() or not self._is_watched() or self._is_evaluation:
+            return
+        if not {"forward", "backward"} & {*self._open} and self._still_watches_before_work():
+            self._other_calls += 1
+            self._enter("forward")
+        elif self._other_calls:
+            self._other_calls += 1
+
+    def _after_other(self, *_: Any) -> None:
+        if not torch.compiler.is_compiling() and self._is_watched() and self._other_calls:
+            self._other_calls -= 1
+            if not self._other_calls:
+                self._leave("forward", "loss")
 
     def _wrapped_forward(self, model: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.around_forward(model, args, kwargs, lambda: original(*args, **kwargs))
@@ -266,4 +289,4 @@ def _call(call: Call) -> Any:
 
 
 def _is_on_cuda(model: nn.Module) -> bool:
-    return any(parameter.is_cuda for parameter in model.parameters())
+    return any(parameter.is_cuda for parameter in parameters_of(model))

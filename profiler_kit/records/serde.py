@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import numbers
 import re
 import types
 import typing
@@ -82,9 +83,12 @@ def dumps(record: Saved, *, indent: int | None = 1) -> str:
 
 
 def _to_builtin(value: object) -> object:
-    """`value` of a subclass of a builtin type (torch.__version__, torch.Size) as that type."""
+    """`value` of a subclass of a builtin type (torch.__version__, torch.Size) as that type, and numbers of other libraries."""
     for builtin in _BUILTINS:
         if isinstance(value, builtin):
+            return builtin(value)
+    for number, builtin in ((numbers.Integral, int), (numbers.Real, float)):  # of numpy
+        if isinstance(value, number):
             return builtin(value)
     raise TypeError(f"cannot save a value of type {type(value).__name__}")
 

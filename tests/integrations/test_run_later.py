@@ -23,6 +23,7 @@ from pathlib import Path
 from torch import nn
 model = nn.Linear(8, 8)
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
+model.train(TRAINS)
 while not Path("end").exists():
     if TRAINS:
         optimizer.zero_grad()

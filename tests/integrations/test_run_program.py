@@ -357,7 +357,7 @@ def test_what_the_loop_does_after_its_last_operator_is_part_of_its_steps(folder:
     assert traced["busy_ns"] < 25_000_000
 
 
-SIGNALLED = TRAIN.replace(
+ENDING = TRAIN.replace(
     "optimizer.step()", "optimizer.step()\n    count = globals().get('count', 0) + 1\n    if count == 20: END"
 )
 
@@ -371,7 +371,7 @@ SIGNALLED = TRAIN.replace(
     ],
 )
 def test_a_program_that_ends_early_has_a_report_so_far(folder: Path, end: str, status: int) -> None:
-    write(folder, SIGNALLED.replace("END", end))
+    write(folder, ENDING.replace("END", end))
     done = python(folder, "-m", "profiler_kit", "run", "--out", "out", "--skip", "2", "--steps", "30", "train.py")
     alone = python(folder, "train.py")
     assert done.returncode == alone.returncode == status
@@ -380,7 +380,7 @@ def test_a_program_that_ends_early_has_a_report_so_far(folder: Path, end: str, s
 
 def test_a_program_that_handles_sigterm_is_left_alone(folder: Path) -> None:
     handler = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: (print('handled'), os._exit(3)))\n"
-    write(folder, handler + SIGNALLED.replace("END", "os.kill(os.getpid(), signal.SIGTERM)"))
+    write(folder, handler + ENDING.replace("END", "os.kill(os.getpid(), signal.SIGTERM)"))
     done = python(folder, "-m", "profiler_kit", "run", "--out", "out", "--skip", "2", "--steps", "30", "train.py")
     assert done.returncode == 3
     assert report_of(folder)["runs"][0]["steps_ns"]

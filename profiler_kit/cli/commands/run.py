@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from profiler_kit import errors
 from profiler_kit.cli import choices
 from profiler_kit.cli.commands import Command, Outcome
 from profiler_kit.cli.values import parse_names, parse_non_negative, parse_positive
@@ -17,7 +15,6 @@ from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import UsageError
 
 if TYPE_CHECKING:
-    from profiler_kit.integrations.program import Program
     from profiler_kit.records.configs import RunConfig
 
 OUT: Final = Path("profiler_kit_out")
@@ -64,7 +61,7 @@ def run(options: argparse.Namespace) -> Outcome:
     """Check the program, and return its run, which takes this process over."""
     from profiler_kit.integrations.later import Later
     from profiler_kit.integrations.program import Program
-    from profiler_kit.integrations.program_session import RunOptions, run_program
+    from profiler_kit.integrations.program_session import RunOptions, run_program, run_under
     from profiler_kit.integrations.session import require_folder
 
     words = options.module or options.script[options.script[:1] == ["--"] :]
@@ -87,7 +84,7 @@ def run(options: argparse.Namespace) -> Outcome:
         config=configs[0] if configs else None,
     )
     if len(configs) > 1:
-        return _run_configs(options, program, out, configs)
+        return run_under(configs, program, settings)
     return Later(program, settings).run if options.later else partial(run_program, program, settings)
 
 
@@ -109,26 +106,6 @@ def _configs(options: argparse.Namespace) -> list[RunConfig]:
         hint = "start the job once for each configuration, with one name in --configs"
         raise UsageError("a job of several ranks runs under one configuration", hint=hint)
     return list(configs.values())
-
-
-def _run_configs(options: argparse.Namespace, program: Program, out: Path, configs: list[RunConfig]) -> int:
-    """Run the program under each of `configs`, and write the report that compares them."""
-    from profiler_kit.display.records import summary
-    from profiler_kit.integrations.session import write_report
-    from profiler_kit.pipeline.run_configs import run_configs
-
-    settings = ["--steps", str(options.steps), "--traced", str(options.traced), "--at", str(options.at)]
-    settings += ["--skip", str(options.skip)] if options.skip is not None else []
-    words = [*(["-m"] if program.is_module else []), program.name, *program.arguments]
-
-    def command(name: str, folder: Path) -> list[str]:
-        return ["run", "--stop", "--quiet", "--configs", name, "--out", str(folder), *settings, *words]
-
-    result = run_configs(configs, command, out, print)
-    write_report(result.report, out, result.timeline)
-    if not options.quiet:
-        print(f"report: {out}/report.html", summary(result.report), sep="\n", file=sys.stderr)
-    return errors.OK
 
 
 COMMAND: Final = Command(

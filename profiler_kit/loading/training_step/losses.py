@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -51,14 +52,16 @@ LOSSES: Final[dict[str, NamedLoss]] = {
     ),
 }
 # These use every floating-point output, not only the main one.
+_LOSS_NODE: Final = re.compile(r"\w*Loss\w*Backward\d+|KlDivBackward\d+|BinaryCrossEntropy\w*Backward\d+")
 REDUCTIONS: Final = ("sum", "mean")
 CHOICES: Final = (*LOSSES, *REDUCTIONS)
 
 
 def loss_of_nodes(names: Sequence[str]) -> str | None:
-    """The loss whose autograd node is the first of `names`; None if none of them has one."""
+    """The loss whose autograd node is in `names`; None if none is, and for a sum of several losses."""
     by_node = {node: name for name, loss in LOSSES.items() for node in loss.nodes}
-    return next((by_node[name] for name in names if name in by_node), None)
+    losses = [name for name in names if name in by_node or _LOSS_NODE.match(name)]
+    return by_node.get(losses[0]) if len(losses) == 1 else None
 
 
 def as_mapping(output: object) -> object:
