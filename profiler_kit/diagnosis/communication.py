@@ -8,6 +8,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.recorded import traces_of
 from profiler_kit.diagnosis.step_work import StepWork, WorstStep, idle_steps, worst_step
+from profiler_kit.records.claims import idle_claims, phase_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import CollectiveTime, TraceSummary
 
@@ -19,7 +20,7 @@ MIN_SMALL_MESSAGES: Final = 20  # per step: a few small ones are statistics of b
 # The kinds that send activations from stage to stage of a pipeline.
 _PIPELINE_KIND: Final = "send_recv"
 _SEND: Final = re.compile(r"\Ac10d::(send|recv|recv_|recv_any_source_)\Z")
-CLAIMS: Final = ("busy:phase:communication", "idle:communication")
+CLAIMS: Final = (*phase_claims("communication"), *idle_claims("communication"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from profiler_kit.diagnosis.step_work import StepWork
+from profiler_kit.records.claims import BUSY, Claim, idle_claims
 
 # A twentieth of the time is worth a warm-up before the recording.
 MIN_COMPILE_SHARE: Final = 0.05
@@ -21,7 +22,7 @@ class Compilation(NamedTuple):
     ns: int
     share: float
     recompilations: int
-    claims: tuple[str, ...]
+    claims: tuple[Claim, ...]
 
 
 def compilation_of(step: StepWork) -> Compilation | None:
@@ -36,5 +37,5 @@ def compilation_of(step: StepWork) -> Compilation | None:
             numbers[match.group(1)] = max(numbers.get(match.group(1), 0), int(match.group(2)))
     if step.share(ns) < MIN_COMPILE_SHARE and max(numbers.values(), default=0) < MIN_RECOMPILATIONS:
         return None
-    claims = ("idle:compilation",) if step.on_device else ("idle:compilation", "busy")
+    claims = idle_claims("compilation") if step.on_device else (*idle_claims("compilation"), BUSY)
     return Compilation(ns, step.share(ns), sum(numbers.values()), claims)

@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.traces import (
     FIRST_STEP_FACTOR,
     HostActivity,
@@ -33,7 +34,7 @@ MAX_MISSING_SHARE: Final = 0.5
 
 # Causes of idle time in which the host works, but has not launched enough.
 LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
-LAUNCH_CLAIMS: Final = tuple(f"idle:{cause}" for cause in LAUNCH_CAUSES)
+LAUNCH_CLAIMS: Final = idle_claims(*LAUNCH_CAUSES)
 # Fewer launches save at most the idle time before launches. Less than a tenth of the step is not worth the change.
 MIN_LAUNCH_SHARE: Final = 0.1
 # Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time that no other rule explains.

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials
 from profiler_kit.diagnosis.phrases import Advice, advise
+from profiler_kit.records.claims import Claim
 from profiler_kit.records.report import Evidence, Finding, Remedy, Report, Severity, TraceReport, severity_after
 from profiler_kit.units import Unit
 
@@ -62,7 +63,7 @@ class Rule:
         trials: AdviceTrials = NO_TRIALS,
         weight: float = 0.0,
         computed: bool = False,
-        claims: Iterable[str] = (),
+        claims: Iterable[Claim] = (),
     ) -> Finding:
         """Return a finding of this rule, with unique paths and `weight` clamped to 0 to 1.
 

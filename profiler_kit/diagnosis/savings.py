@@ -9,7 +9,7 @@ from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import Saving
 
 if TYPE_CHECKING:
-    from profiler_kit.simulation.step_model import Claim, StepModel
+    from profiler_kit.simulation.step_model import Change, StepModel
 
 
 class StepSavings:
@@ -23,16 +23,16 @@ class StepSavings:
 
     def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
         """Return the share of the step that goes with `finding`, once `after` is repaired."""
-        gone = [_claim(repaired) for repaired in after]
-        return max(model.saving(_claim(finding), gone) for model in self._models)
+        gone = [_change(repaired) for repaired in after]
+        return max(model.saving(_change(finding), gone) for model in self._models)
 
     def saving(self, finding: Finding) -> Saving:
         """Return the saving of `finding` alone, and its range over the possible costs of the profiler."""
-        usual, *others = max(model.savings(_claim(finding)) for model in self._models)
+        usual, *others = max(model.savings(_change(finding)) for model in self._models)
         return Saving(median=usual, low=min(usual, *others), high=max(usual, *others))
 
 
-def _claim(finding: Finding) -> Claim:
-    from profiler_kit.simulation.step_model import Claim  # reads arrays, which a saved report does not need
+def _change(finding: Finding) -> Change:
+    from profiler_kit.simulation.step_model import Change  # reads arrays, which a saved report does not need
 
-    return Claim(finding.claims, (1.0 - finding.keeps) * finding.weight)
+    return Change(finding.claims, (1.0 - finding.keeps) * finding.weight)

@@ -9,6 +9,7 @@ from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials
 from profiler_kit.diagnosis.phrases import Advice, join_sentences
 from profiler_kit.diagnosis.rule import Rule, Topic, evidence_of
 from profiler_kit.diagnosis.step_work import StepWork, step_works, worst_step
+from profiler_kit.records.claims import Claim
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.units import Unit
 
@@ -28,7 +29,7 @@ class StepPart:
     title: str
     sentences: tuple[str, ...]
     advice: Advice | str
-    claims: tuple[str, ...]
+    claims: tuple[Claim, ...]
     code: str = ""
     share_name: str = "share of the step"
     measures: tuple[tuple[str, int | float | str | bool | None, Unit], ...] = ()

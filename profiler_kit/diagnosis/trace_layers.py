@@ -18,9 +18,10 @@ from profiler_kit.diagnosis.phrases import (
     plural,
 )
 from profiler_kit.diagnosis.rule import evidence_of
-from profiler_kit.diagnosis.step_work import StepWork, module_claims, names_claims, total_ns, work_of
+from profiler_kit.diagnosis.step_work import StepWork, total_ns, work_of
 from profiler_kit.diagnosis.trace_shapes import half_kernel, operator_text
 from profiler_kit.diagnosis.work_groups import is_product
+from profiler_kit.records.claims import Claim, kernel_claims, module_claims
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.families import is_contraction, is_product_family
 from profiler_kit.records.report import Evidence
@@ -62,7 +63,7 @@ class DominantLayer:
     explanation: str
     advice: Advice
     evidence: tuple[Evidence, ...]
-    claims: tuple[str, ...]
+    claims: tuple[Claim, ...]
     path: str | None = None
 
 
@@ -131,7 +132,7 @@ def _by_shapes(step: StepWork) -> DominantLayer | None:
     half = half_kernel(operator)
     return DominantLayer(
         ns=operator.kernel_ns,
-        claims=names_claims(kernel.name for kernel in step.kernels if is_product(kernel)),
+        claims=kernel_claims(kernel.name for kernel in step.kernels if is_product(kernel)),
         title=f"{'One layer takes' if is_single_layer else 'Calls with the same shapes take'} {percent(share)} of the "
         f"{step.clock_name}: {operator_text(operator)}",
         explanation=join_sentences(
@@ -172,7 +173,7 @@ def _by_calls(step: StepWork) -> DominantLayer | None:
     parts = [f"{_PASS_NAMES.get(call.op or '', call.name)} {text(call.ns, 'ns')}" for call in calls]
     return DominantLayer(
         ns=ns,
-        claims=names_claims(call.name for call in calls),
+        claims=kernel_claims(call.name for call in calls),
         title=f"{plural(len(calls), kind)} per step {'takes' if len(calls) == 1 else 'take'} {percent(share)} of the "
         f"{step.clock_name}{_layer_guess(calls, on_device=step.on_device)}",
         explanation=join_sentences(

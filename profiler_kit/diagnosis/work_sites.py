@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, plural
+from profiler_kit.records.claims import Claim, Kind
 from profiler_kit.records.traces import WorkSite
 from profiler_kit.units import percent
 
@@ -51,10 +52,12 @@ def site_text(site: WorkSite) -> str:
     return f"{name} ({plural(round(site.launches), 'launch', 'launches')} per step)"
 
 
-def site_claim(site: WorkSite) -> str:
-    """Return the claim of all work of a place, as in `Finding.claims`."""
-    kind = "function" if site.source else "module" if site.module else "operator" if site.operator else "phase"
-    return f"site:{kind}:{site.source or site.module or site.operator or site.phase}"
+def site_claim(site: WorkSite) -> Claim:
+    """Return the claim on all work of a place."""
+    names: tuple[tuple[Kind, str], ...] = (
+        ("function", site.source), ("module", site.module), ("operator", site.operator), ("phase", site.phase)
+    )  # fmt: skip
+    return next(Claim("site", kind, name) for kind, name in names if name)
 
 
 def operators_text(site: WorkSite) -> str:

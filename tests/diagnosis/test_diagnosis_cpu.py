@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from diagnose_cases import CPU, MS, around, conv, cpu, report, static, target
+from diagnose_cases import CPU, MS, around, conv, cpu, report, static, target, texts
 from diagnose_lab import moving, roofed, twice
 from traced_runs import traced_run, with_traced
 
@@ -119,7 +119,7 @@ def test_short_operators_cost_the_same_for_any_batch() -> None:
     finding = rule_finding(small, "small_operators")
     assert finding is not None
     assert finding.advice.startswith("Use a larger batch, and adapt the learning rate")
-    assert finding.claims == ("busy:kernel:aten::view", "idle:python")
+    assert texts(finding.claims) == ("busy:kernel:aten::view", "idle:python")
     inference = rule_finding(replace(small, target=replace(source.target, mode="infer")), "small_operators")
     assert inference is not None
     assert "learning rate" not in inference.advice

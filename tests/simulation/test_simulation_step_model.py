@@ -12,16 +12,22 @@ from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.launch_sites import launch_sites, loop_functions
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.diagnosis.savings import StepSavings
+from profiler_kit.records.claims import claim_of_text, kernel_claims
 from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import WorkSite
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import NONE, Link
 from profiler_kit.simulation.profiler_cost import ProfilerCost
-from profiler_kit.simulation.step_model import Claim, StepModel, replayed, step_model
+from profiler_kit.simulation.step_model import Change, StepModel, replayed, step_model
 from profiler_kit.traces.reader import read
 
 FREE = ProfilerCost(operator_ns=0, frame_ns=0, range_ns=0, call_ns=0, shapes_ns=0, kept_share=1.0)
 STEP_US = 1_000
+
+
+def change(share: float, *claims: str) -> Change:
+    """The change that removes `share` of the traced step from the parts of it in `claims`."""
+    return Change(tuple(map(claim_of_text, claims)), share)
 
 
 def model(tmp_path: Path, events: list[Event]) -> StepModel:
@@ -57,28 +63,28 @@ HOST_BOUND = [("aten::mm", 0, 100, 10, "gemm"), ("aten::add", 100, 1000, 10, "el
 
 def test_device_work_is_saved_where_the_device_is_the_limit(tmp_path: Path) -> None:
     step = model(tmp_path, steps(DEVICE_BOUND))
-    assert step.saving(Claim(("busy:kernel:gemm",), 0.5)) == pytest.approx(0.5, abs=0.02)
-    assert step.saving(Claim(("busy:kernel:gemm",), 0.25)) == pytest.approx(0.25, abs=0.02)
-    assert step.saving(Claim(("busy",), 1.0)) > 0.9
+    assert step.saving(change(0.5, "busy:kernel:gemm")) == pytest.approx(0.5, abs=0.02)
+    assert step.saving(change(0.25, "busy:kernel:gemm")) == pytest.approx(0.25, abs=0.02)
+    assert step.saving(change(1.0, "busy")) > 0.9
 
 
 def test_device_work_saves_its_launch_alone_where_the_host_is_the_limit(tmp_path: Path) -> None:
     step = model(tmp_path, steps(HOST_BOUND))
-    assert step.saving(Claim(("busy:kernel:gemm",), 0.01)) == pytest.approx(0.1, abs=0.02)
-    assert step.saving(Claim(("busy:kernel:elementwise_kernel",), 0.01)) == pytest.approx(0.9, abs=0.02)
+    assert step.saving(change(0.01, "busy:kernel:gemm")) == pytest.approx(0.1, abs=0.02)
+    assert step.saving(change(0.01, "busy:kernel:elementwise_kernel")) == pytest.approx(0.9, abs=0.02)
 
 
 def test_host_work_is_saved_where_the_device_waited_for_it(tmp_path: Path) -> None:
     waiting = model(tmp_path, steps(HOST_BOUND))
-    assert waiting.saving(Claim(("host",), 1.0)) > 0.9
-    assert waiting.saving(Claim(("idle:op dispatch",), 0.49)) == pytest.approx(0.49, abs=0.05)
-    assert model(tmp_path, steps(DEVICE_BOUND)).saving(Claim(("host",), 1.0)) == pytest.approx(0.0, abs=0.03)
+    assert waiting.saving(change(1.0, "host")) > 0.9
+    assert waiting.saving(change(0.49, "idle:op dispatch")) == pytest.approx(0.49, abs=0.05)
+    assert model(tmp_path, steps(DEVICE_BOUND)).saving(change(1.0, "host")) == pytest.approx(0.0, abs=0.03)
 
 
 def test_a_saving_after_another_adds_up_to_that_of_both(tmp_path: Path) -> None:
     step = model(tmp_path, steps(DEVICE_BOUND))
-    first, second = Claim(("busy:kernel:gemm",), 0.5), Claim(("busy:kernel:elementwise_kernel",), 0.5)
-    both = Claim((*first.names, *second.names), 1.0)
+    first, second = change(0.5, "busy:kernel:gemm"), change(0.5, "busy:kernel:elementwise_kernel")
+    both = Change((*first.claims, *second.claims), 1.0)
     assert step.saving(first) + step.saving(second, (first,)) == pytest.approx(step.saving(both), abs=0.01)
     assert step.saving(first, (first,)) == pytest.approx(0.0, abs=0.01)
 
@@ -86,7 +92,7 @@ def test_a_saving_after_another_adds_up_to_that_of_both(tmp_path: Path) -> None:
 def test_claims_that_nothing_matches_save_nothing(tmp_path: Path) -> None:
     step = model(tmp_path, steps(DEVICE_BOUND))
     for name in ("busy:kernel:other", "busy:module:none", "idle:communication", "site:function:none", "unknown"):
-        assert step.saving(Claim((name,), 1.0)) == 0.0
+        assert step.saving(change(1.0, name)) == 0.0
 
 
 def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
@@ -103,7 +109,7 @@ def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
             launch(100 + i, begin + 12, begin + 501, name="cudaStreamSynchronize"),
             op("aten::cos", begin + 502, begin + 999),
         ]
-    saved = model(tmp_path, events).saving(Claim(("idle:synchronization", "idle:op dispatch"), 0.5))
+    saved = model(tmp_path, events).saving(change(0.5, "idle:synchronization", "idle:op dispatch"))
     assert saved == pytest.approx(0.49, abs=0.05)
 
 
@@ -212,9 +218,9 @@ def test_of_several_traces_the_one_that_a_finding_affects_most_counts(tmp_path: 
     models = [model(tmp_path, steps(rows)) for rows in (DEVICE_BOUND, HOST_BOUND)]
     one = Finding(
         rule="x", severity="low", title="", explanation="", advice="", evidence=(), weight=0.5,
-        claims=("busy:kernel:gemm",),
+        claims=kernel_claims(["gemm"]),
     )  # fmt: skip
-    alone = [step.saving(Claim(one.claims, one.weight)) for step in models]
+    alone = [step.saving(Change(one.claims, one.weight)) for step in models]
     assert alone[0] > alone[1] + 0.2
     assert StepSavings(models).saving(one).median == alone[0]
     assert StepSavings(models[::-1]).share(one) == alone[0]

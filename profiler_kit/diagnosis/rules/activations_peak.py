@@ -10,6 +10,7 @@ from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, layer_name, limit_percent, quoted_name
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import ratio
+from profiler_kit.records.claims import PEAK
 from profiler_kit.records.counts import ModuleMemory, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import percent, text
@@ -79,7 +80,7 @@ def check(report: Report) -> Iterator[Finding]:
         paths=(module.path,) if module is not None else (),
         trials=checkpointing,
         weight=share,
-        claims=("peak",),
+        claims=(PEAK,),
         computed=module is not None,
     )
 

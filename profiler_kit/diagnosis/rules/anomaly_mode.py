@@ -8,6 +8,7 @@ from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS
 from profiler_kit.diagnosis.phrases import limit_percent, plural
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, all_steps
+from profiler_kit.records.claims import idle_claims, phase_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent
 
@@ -75,9 +76,9 @@ def _anomaly_mode(report: Report | TraceReport, step: StepWork) -> StepPart | No
         advice="Turn it off outside debugging: {code}, and no detect_anomaly() around backward.",
         code="torch.autograd.set_detect_anomaly(False)",
         measures=(("checks for NaN", checks, "count"), ("autograd nodes", nodes, "count")),
-        claims=("idle:synchronization", *LAUNCH_CLAIMS)
+        claims=(*idle_claims("synchronization"), *LAUNCH_CLAIMS)
         if step.on_device
-        else ("busy:phase:forward", "busy:phase:loss", "busy:phase:backward"),
+        else phase_claims("forward", "loss", "backward"),
     )
 
 

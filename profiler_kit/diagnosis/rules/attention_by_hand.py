@@ -8,7 +8,8 @@ from typing import Final
 from profiler_kit.diagnosis.facts import Facts, counts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, layers_sentence, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
-from profiler_kit.diagnosis.step_work import StepWork, module_claims, total_calls, total_ns, work_claims
+from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims
+from profiler_kit.records.claims import Claim, module_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -64,7 +65,7 @@ def _part(
     softmax_ns: int,
     products_ns: int,
     advice: Advice,
-    claims: tuple[str, ...],
+    claims: tuple[Claim, ...],
     paths: tuple[str, ...] = (),
 ) -> StepPart | None:
     share, softmax_share = work.share(softmax_ns + products_ns), work.share(softmax_ns)

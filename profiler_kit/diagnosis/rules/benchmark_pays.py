@@ -18,8 +18,8 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import names_claims
 from profiler_kit.diagnosis.timing import kernels_of
+from profiler_kit.records.claims import kernel_claims
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, break_even_steps, noise_of
@@ -93,7 +93,7 @@ def check(report: Report) -> Iterator[Finding]:
             trial=sweep_trial(pair.off, pair.on, noise),
         ),
         weight=difference.saved if pays else 0.0,
-        claims=names_claims(
+        claims=kernel_claims(
             kernel.name
             for kernel in kernels_of(pair.off)
             if pays and pair.off is report.baseline() and kernel.family.startswith("conv")

@@ -11,8 +11,9 @@ from profiler_kit.diagnosis.facts import counts_of
 from profiler_kit.diagnosis.phrases import join_list, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
-from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, module_claims, names_claims
+from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work
 from profiler_kit.diagnosis.trace_shapes import operator_text, shaped_channels
+from profiler_kit.records.claims import kernel_claims, module_claims
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import is_contraction
 from profiler_kit.records.report import Report, TraceReport
@@ -87,7 +88,7 @@ def _padding(report: Report | TraceReport, step: StepWork) -> StepPart | None:
         ),
         paths=paths,
         computed=True,
-        claims=module_claims(paths) or names_claims(kernel.name for kernel in step.select(_uses_tensor_cores)),
+        claims=module_claims(paths) or kernel_claims(kernel.name for kernel in step.select(_uses_tensor_cores)),
     )
 
 

@@ -21,6 +21,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.phrases import advise, limit_percent, phase_name
 from profiler_kit.diagnosis.step_rule import StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.claims import BUSY, Claim, idle_claims
 from profiler_kit.records.report import Report, Severity, TraceReport
 from profiler_kit.records.traces import FIRST_STEP_FACTOR, HostActivity, IdleTime
 from profiler_kit.units import percent, text
@@ -108,14 +109,14 @@ def _severity(step: StepWork, start: _Start) -> Severity:
     return "high" if start.share >= HIGH_SHARE else "medium"
 
 
-def _claims(step: StepWork, start: _Start) -> tuple[str, ...]:
+def _claims(step: StepWork, start: _Start) -> tuple[Claim, ...]:
     if start.gap is not None:
-        return ("idle:python",)
+        return idle_claims("python")
     if not step.on_device:
-        return ("idle:python", "busy")
+        return (*idle_claims("python"), BUSY)
     if start.ns == step.idle_ns("cold start"):
-        return ("idle:cold start",)
-    return ("idle:cold start", *LAUNCH_CLAIMS)
+        return idle_claims("cold start")
+    return (*idle_claims("cold start"), *LAUNCH_CLAIMS)
 
 
 def _start(step: StepWork) -> _Start | None:

@@ -15,6 +15,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.phrases import limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -68,7 +69,7 @@ def _cpu_operators(report: Report | TraceReport, step: StepWork) -> StepPart | N
         f"operator has no implementation for the device, replace it, or move this work: {step.facts.elsewhere()}.",
         code="x = torch.tensor(data, device=device)",
         measures=(("idle time in operators on the CPU", ns, "ns"),),
-        claims=("idle:op dispatch",),
+        claims=idle_claims("op dispatch"),
     )
 
 

@@ -10,6 +10,7 @@ from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.claims import idle_claims, phase_claims
 from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
@@ -21,7 +22,7 @@ HIGH_SHARE: Final = 0.50
 # Idle time is never hidden behind kernels, so a smaller share matters. Adding a few workers removes this much at once.
 MIN_IDLE_SHARE: Final = 0.05
 
-_HOST_CLAIMS: Final = ("idle:waiting for data", "busy:phase:data")
+_HOST_CLAIMS: Final = (*idle_claims("waiting for data"), *phase_claims("data"))
 
 _AHEAD: Final = "Load batches in other processes and ahead of time: {code}, with more workers if there are free cores."
 
@@ -95,7 +96,7 @@ def _data_bound(report: Report | TraceReport, step: StepWork) -> StepPart | None
             ("time", data.total_ns, "ns"),
         ),
         evidence=tuple(_stopwatch_evidence(report)),
-        claims=("idle:waiting for data",) if step.on_device else _HOST_CLAIMS,
+        claims=idle_claims("waiting for data") if step.on_device else _HOST_CLAIMS,
     )
 
 

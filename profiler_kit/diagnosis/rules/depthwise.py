@@ -9,8 +9,9 @@ from profiler_kit.diagnosis.convolution_groups import timed_convolutions
 from profiler_kit.diagnosis.facts import counts_of
 from profiler_kit.diagnosis.phrases import join_list, layer_name, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
-from profiler_kit.diagnosis.step_work import StepWork, module_claims, total_ns, work_claims
+from profiler_kit.diagnosis.step_work import StepWork, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import is_product
+from profiler_kit.records.claims import module_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 

@@ -9,6 +9,7 @@ from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit
 from profiler_kit.diagnosis.recorded import MIN_UNRECORDED_SHARE, lost_text, record_code, unrecorded_text
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.step_work import all_steps, worst_step
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import MAX_UNRECORDED_SHARE, TraceSummary, idle_by_cause
 
@@ -65,7 +66,7 @@ def check(report: TraceReport) -> Iterator[Finding]:
             ("device events that could not be read", record.lost_events, "count"),
         ),
         weight=unknown_share if explains_idle else share,
-        claims=("idle:unknown",) if explains_idle else (),
+        claims=idle_claims("unknown") if explains_idle else (),
     )
 
 

@@ -19,8 +19,8 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
 )
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import module_claims
 from profiler_kit.diagnosis.timing import busy_share, module_node
+from profiler_kit.records.claims import module_claims
 from profiler_kit.records.families import LAYOUT, REDUCED_OPERATION_FAMILIES, family_name, main_algorithm, math_name
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline

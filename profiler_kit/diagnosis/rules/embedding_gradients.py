@@ -10,6 +10,7 @@ from profiler_kit.diagnosis.phrases import join_list, layer_name, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import is_fill
+from profiler_kit.records.claims import phase_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -80,9 +81,9 @@ def _embedding_gradients(report: Report | TraceReport, work: StepWork) -> StepPa
         measures=(("backward of embeddings", backward_ns, "ns"), ("time of the optimizer", optimizer_ns or None, "ns")),
         paths=paths,
         # Kernels have no phase, so their claims would count again what the optimizer's phase contains.
-        claims=("busy:phase:optimizer", "busy:phase:backward")
+        claims=phase_claims("optimizer", "backward")
         if optimizer_ns and "backward" in work.phase_ns
-        else (*(("busy:phase:optimizer",) if optimizer_ns else ()), *work_claims(work, (*kernels, *fills))),
+        else (*(phase_claims("optimizer") if optimizer_ns else ()), *work_claims(work, (*kernels, *fills))),
     )
 
 

@@ -21,8 +21,8 @@ from profiler_kit.diagnosis.phrases import (
     work_text,
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import module_claims
 from profiler_kit.diagnosis.timing import busy_share, module_node, ratio
+from profiler_kit.records.claims import module_claims
 from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.families import FFT, REDUCED_OPERATION_FAMILIES, family_name
 from profiler_kit.records.report import Evidence, Finding, Report

@@ -8,6 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import all_steps, worst_step
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import IDLE_CAUSES, TraceSummary
 from profiler_kit.units import percent
@@ -49,7 +50,7 @@ def check(report: TraceReport) -> Iterator[Finding]:
             Evidence(name="missing host events", value=trace.missing_events, unit="count", where=worst.step.name),
         ),
         weight=idle,
-        claims=tuple(f"idle:{cause}" for cause in IDLE_CAUSES),
+        claims=idle_claims(*IDLE_CAUSES),
     )
 
 

@@ -9,7 +9,8 @@ from profiler_kit.diagnosis.advice import is_float32, outcome_text, trials_of
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, factor_text, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, step_rule
-from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, names_claims, total_ns
+from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, total_ns
+from profiler_kit.records.claims import kernel_claims
 from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, is_contraction
 from profiler_kit.records.report import Evidence, Report, TraceReport, Trial
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING
@@ -63,7 +64,7 @@ def _half_precision(report: Report | TraceReport, step: StepWork) -> StepPart | 
         evidence=(Evidence(name="bfloat16 peak over TF32 peak", value=bf16 / tf32, unit="ratio", where=source),),
         trials=trials,
         computed=True,
-        claims=names_claims(kernel.name for kernel in kernels if may_help),
+        claims=kernel_claims(kernel.name for kernel in kernels if may_help),
     )
 
 

@@ -10,8 +10,9 @@ from typing import Final
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent, plural
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
-from profiler_kit.diagnosis.step_work import StepWork, idle_steps, names_claims
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
 from profiler_kit.diagnosis.work_groups import is_host_copy
+from profiler_kit.records.claims import idle_claims, kernel_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary
 from profiler_kit.units import percent, text
@@ -81,7 +82,7 @@ def _host_copies(report: Report | TraceReport, step: StepWork) -> StepPart | Non
             ("time of the copies", copies.copy_ns, "ns"),
             ("time of pageable copies", copies.pageable_ns, "ns"),
         ),
-        claims=(*names_claims(copies.names), "idle:synchronization"),
+        claims=(*kernel_claims(copies.names), *idle_claims("synchronization")),
     )
 
 

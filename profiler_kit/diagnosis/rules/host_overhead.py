@@ -21,6 +21,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import StepWork, WorstStep, idle_steps, worst_step
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
 from profiler_kit.records.traces import HostActivity
 from profiler_kit.units import percent, text
@@ -84,7 +85,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             Evidence(name="operator time", value=step.busy_ns, unit="ns", where=step.name),
         ),
         weight=share,
-        claims=("idle:python",),
+        claims=idle_claims("python"),
     )
 
 
@@ -171,7 +172,7 @@ def _long_calls(report: Report | TraceReport) -> Iterator[Finding]:
             Evidence(name="idle time in Python", value=calls_ns, unit="ns", where=step.name),
         ),
         weight=share,
-        claims=("idle:python", "idle:op dispatch"),
+        claims=idle_claims("python", "op dispatch"),
     )
 
 

@@ -10,9 +10,9 @@ from profiler_kit.diagnosis.convolution_groups import TimedConvolution, timed_co
 from profiler_kit.diagnosis.facts import counts_of
 from profiler_kit.diagnosis.phrases import factor_text, join_list, layer_name, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
-from profiler_kit.diagnosis.step_work import StepWork, module_claims, work_claims
-from profiler_kit.diagnosis.trace_layers import MIN_TIME_SHARE
+from profiler_kit.diagnosis.step_work import StepWork, work_claims
 from profiler_kit.diagnosis.work_groups import is_product
+from profiler_kit.records.claims import module_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -21,11 +21,14 @@ MIN_KERNEL_VALUES: Final = 49
 MIN_SHARE: Final = 0.40
 LARGE_SHARE: Final = 0.60
 SMALL_KERNEL_VALUES: Final = 9
+# One layer with more of this time is the place to look at, whatever its kernel.
+MAX_LARGEST_PART: Final = 0.75
 
 DOC = f"""
 Fires if convolutions with kernels of at least {MIN_KERNEL_VALUES} values (7x7) take at least {limit_percent(MIN_SHARE)} of the
 step. `high` from {limit_percent(LARGE_SHARE)} on, `medium` below. The first layer (up to {MAX_IMAGE_CHANNELS} input channels) and
-depthwise convolutions do not count. Rule `dominant_layer` covers one layer that takes most of the time.
+depthwise convolutions do not count. One layer must not take more than {limit_percent(MAX_LARGEST_PART)} of this time: it is then
+the place to look at, whatever its kernel (rule `dominant_layer`).
 
 The work of a convolution grows with the number of values of its kernel. The counts show kernels; in a trace, the shapes of the
 operators do.
@@ -42,7 +45,7 @@ def _large_kernels(report: Report | TraceReport, work: StepWork) -> StepPart | N
     ]
     ns = sum(layer.ns for layer in layers)
     share = work.share(ns)
-    if share < MIN_SHARE or layers[0].ns >= MIN_TIME_SHARE * work.busy_ns:
+    if share < MIN_SHARE or layers[0].ns > MAX_LARGEST_PART * ns:
         return None
     paths = tuple(layer.path for layer in layers if layer.path)
     factor = math.prod(layers[0].kernel) / SMALL_KERNEL_VALUES

@@ -7,7 +7,8 @@ from typing import Final
 from profiler_kit.diagnosis.advice import trials_of
 from profiler_kit.diagnosis.phrases import Advice, advise, layers_sentence, limit_percent, plural
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
-from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, names_claims, total_calls, total_ns
+from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, total_calls, total_ns
+from profiler_kit.records.claims import kernel_claims
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
@@ -60,7 +61,7 @@ def _layout(report: Report | TraceReport, step: StepWork) -> StepPart | None:
         measures=(("time of layout kernels", ns, "ns"), ("layout kernels per step", calls, "count")),
         paths=paths,
         trials=trials_of(report, "channels_last"),
-        claims=names_claims(kernel.name for kernel in kernels),
+        claims=kernel_claims(kernel.name for kernel in kernels),
     )
 
 

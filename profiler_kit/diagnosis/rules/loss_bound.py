@@ -7,7 +7,8 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
-from profiler_kit.diagnosis.step_work import StepWork, module_claims, total_ns, work_claims
+from profiler_kit.diagnosis.step_work import StepWork, total_ns, work_claims
+from profiler_kit.records.claims import module_claims, phase_claims
 from profiler_kit.records.counts import LOSS_PATH
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
@@ -46,7 +47,7 @@ def _loss(report: Report | TraceReport, work: StepWork) -> StepPart | None:
         "batch, or use fewer classes per example (sampled or adaptive softmax).",
         code="loss_fn = torch.compile(loss_fn)",
         measures=(("time of the loss", ns, "ns"),),
-        claims=("busy:phase:loss", *module_claims([LOSS_PATH]), *work_claims(work, kernels)),
+        claims=(*phase_claims("loss"), *module_claims([LOSS_PATH]), *work_claims(work, kernels)),
     )
 
 

@@ -9,6 +9,7 @@ from profiler_kit.diagnosis.idle_time import MIN_HOST_SHARE, is_operator
 from profiler_kit.diagnosis.phrases import limit_percent, plural
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.units import percent, text
@@ -61,7 +62,7 @@ def _allocation(report: Report | TraceReport, step: StepWork) -> StepPart | None
         ),
         advice=advice,
         measures=(("idle time in allocation", ns, "ns"),),
-        claims=("idle:memory allocation", "idle:synchronization"),
+        claims=idle_claims("memory allocation", "synchronization"),
     )
 
 

@@ -10,8 +10,9 @@ from typing import Final
 from profiler_kit.diagnosis.advice import trials_of
 from profiler_kit.diagnosis.phrases import Advice, join_list, layer_name, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, step_rule
-from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, module_claims, names_claims
+from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork
 from profiler_kit.diagnosis.work_groups import is_host_copy
+from profiler_kit.records.claims import Claim, kernel_claims, module_claims
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.roofline import LayerBound, Roofline
@@ -57,7 +58,7 @@ class _MemoryWork:
 
     kind: str
     times: dict[str, int]
-    claims: tuple[str, ...]
+    claims: tuple[Claim, ...]
     paths: tuple[str, ...] = ()
     floor_ns: float | None = None
 
@@ -128,7 +129,7 @@ def _by_families(step: StepWork) -> _MemoryWork:
     for kernel in kernels:
         times[family_name(kernel.family)] += kernel.ns
     return _MemoryWork(
-        kind="kernels", times=dict(times.most_common()), claims=names_claims(kernel.name for kernel in kernels)
+        kind="kernels", times=dict(times.most_common()), claims=kernel_claims(kernel.name for kernel in kernels)
     )
 
 

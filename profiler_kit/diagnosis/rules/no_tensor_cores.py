@@ -9,8 +9,9 @@ from profiler_kit.devices.registry import peaks_of
 from profiler_kit.diagnosis.advice import has_tensor_cores, is_float32, trials_of
 from profiler_kit.diagnosis.phrases import Advice, factor_text, layers_sentence, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
-from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, names_claims, total_ns
+from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, total_ns
 from profiler_kit.diagnosis.timing import ratio
+from profiler_kit.records.claims import kernel_claims
 from profiler_kit.records.families import is_contraction, is_convolution
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
@@ -69,7 +70,7 @@ def _fp32(report: Report | TraceReport, step: StepWork) -> StepPart | None:
         measures=(("time of float32 kernels", fp32_ns, "ns"), ("time of float32 convolutions", convolution_ns, "ns")),
         paths=paths,
         trials=trials,
-        claims=names_claims(kernel.name for kernel in kernels),
+        claims=kernel_claims(kernel.name for kernel in kernels),
     )
 
 

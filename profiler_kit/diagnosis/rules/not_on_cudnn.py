@@ -10,7 +10,8 @@ from typing import Final
 from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS, launch_idle_ns
 from profiler_kit.diagnosis.phrases import join_list, layer_name, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
-from profiler_kit.diagnosis.step_work import StepWork, module_claims, names_claims
+from profiler_kit.diagnosis.step_work import StepWork
+from profiler_kit.records.claims import kernel_claims, module_claims
 from profiler_kit.records.families import IM2COL, main_algorithm
 from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -70,7 +71,7 @@ def _fallback(report: Report | TraceReport, step: StepWork) -> StepPart | None:
         ),
         paths=tuple(layers),
         weight=step.share(ns + launch_ns),
-        claims=(*(module_claims(layers) or names_claims(kernel.name for kernel in kernels)), *LAUNCH_CLAIMS),
+        claims=(*(module_claims(layers) or kernel_claims(kernel.name for kernel in kernels)), *LAUNCH_CLAIMS),
     )
 
 

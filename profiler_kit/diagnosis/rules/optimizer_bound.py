@@ -10,6 +10,7 @@ from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS, MIN_OPTIMIZER_SHARE,
 from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork
+from profiler_kit.records.claims import phase_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -55,7 +56,7 @@ def _optimizer(report: Report | TraceReport, work: StepWork) -> StepPart | None:
         advice=_advice(kind, work.on_device, optimizer_class(report)),
         measures=(("time of the optimizer", ns, "ns"), ("idle time before its kernels", idle_ns, "ns")),
         trials=trials_of(report, *(("fused_optimizer",) if can_fuse else ()), "batch=2x"),
-        claims=("busy:phase:optimizer", *(LAUNCH_CLAIMS if idle_ns else ())),
+        claims=(*phase_claims("optimizer"), *(LAUNCH_CLAIMS if idle_ns else ())),
     )
 
 

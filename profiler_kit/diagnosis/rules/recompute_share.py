@@ -7,6 +7,7 @@ from typing import Final
 from profiler_kit.diagnosis.phrases import limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork
+from profiler_kit.records.claims import phase_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -42,7 +43,7 @@ def _recomputation(report: Report | TraceReport, work: StepWork) -> StepPart | N
         advice="If memory allows, checkpoint fewer modules: those that save much and compute little (normalization, "
         "activations, attention scores) instead of whole blocks. profiler-kit count --checkpoint PATH predicts the memory.",
         measures=(("recomputation", recompute_ns, "ns"),),
-        claims=("busy:phase:recompute",),
+        claims=phase_claims("recompute"),
     )
 
 

@@ -24,8 +24,8 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
 )
 from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import module_claims
 from profiler_kit.diagnosis.timing import busy_share, layer_timing
+from profiler_kit.records.claims import module_claims
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import DIRECT, Algorithm, family_name, is_convolution, main_algorithm
 from profiler_kit.records.mean_step import LayerTiming

@@ -16,6 +16,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.phrases import advise, limit_percent
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.units import percent, text
 
@@ -74,7 +75,7 @@ def _preparation(report: Report | TraceReport, step: StepWork) -> StepPart | Non
         else _ADVICE.format(drop=_DROP if step.facts.has_loader else ""),
         measures=(("preparation", ns, "ns"),),
         evidence=(Evidence(name="longest call", value=main.longest_ns, unit="ns", where=main.name),),
-        claims=("idle:op dispatch",),
+        claims=idle_claims("op dispatch"),
     )
 
 

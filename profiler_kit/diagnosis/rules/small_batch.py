@@ -10,6 +10,7 @@ from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import run_step
+from profiler_kit.records.claims import phase_claims
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import percent, text
 
@@ -70,7 +71,7 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         trials=trials,
         weight=fixed_share,
-        claims=(*LAUNCH_CLAIMS, "busy:phase:optimizer"),
+        claims=(*LAUNCH_CLAIMS, *phase_claims("optimizer")),
     )
 
 

@@ -10,6 +10,7 @@ from profiler_kit.diagnosis.communication import CLAIMS, rank_traces
 from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, phase_name
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.records.claims import Claim, phase_claims
 from profiler_kit.records.ranks import Ranks, Straggler
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.units import percent, text
@@ -109,12 +110,12 @@ def _compare_ranks(straggler: Straggler, ranks: Ranks, place: str) -> Advice:
     return advise(f"Compare rank {late.rank} with rank {other.rank}, which waits: `{{code}}`{place}.", command)
 
 
-def _late_claims(straggler: Straggler) -> tuple[str, ...]:
+def _late_claims(straggler: Straggler) -> tuple[Claim, ...]:
     """Return a claim on the work or the idle time in which the late rank exceeds the others."""
     name, _, detail = straggler.doing.partition(" (")
     if detail == "idle)":
-        return (f"idle:{name}",)
-    return (f"busy:phase:{name}",) if name else ()
+        return (Claim("idle", "cause", name),)
+    return phase_claims(name) if name else ()
 
 
 def _excess(straggler: Straggler) -> str:

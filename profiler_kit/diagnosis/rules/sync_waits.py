@@ -16,6 +16,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, phase_name, plural
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.units import percent, text
@@ -132,7 +133,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             ),
         ),
         weight=share,
-        claims=("idle:synchronization", *LAUNCH_CLAIMS),
+        claims=(*idle_claims("synchronization"), *LAUNCH_CLAIMS),
     )
 
 

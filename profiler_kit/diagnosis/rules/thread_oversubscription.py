@@ -8,6 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
 from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.records.claims import BUSY
 from profiler_kit.records.report import Evidence, Finding, Report
 
 # A few threads more than cores wait for each other only at the end of each operator.
@@ -58,7 +59,7 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         trials=trials,
         weight=1.0 - cores / threads,
-        claims=("busy",),
+        claims=(BUSY,),
     )
 
 

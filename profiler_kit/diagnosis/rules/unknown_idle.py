@@ -9,6 +9,7 @@ from profiler_kit.diagnosis.phrases import Advice, advise, join_list, limit_perc
 from profiler_kit.diagnosis.recorded import BOTH_ACTIVITIES
 from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import IdleCause, idle_by_cause
 from profiler_kit.units import percent, text
@@ -70,7 +71,7 @@ def _unknown_idle(report: Report | TraceReport, step: StepWork) -> StepPart | No
         ),
         advice=_unknown_advice(step) if is_unknown else _causes_advice(step),
         measures=(("unexplained idle time", ns, "ns"), ("span", step.span_ns, "ns")),
-        claims=tuple(f"idle:{cause}" for cause in causes),
+        claims=idle_claims(*causes),
     )
 
 

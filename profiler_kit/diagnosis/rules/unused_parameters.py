@@ -8,6 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.rule import Rule
 from profiler_kit.diagnosis.step_work import all_steps, worst_step
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import TraceOperator, TraceSummary
 from profiler_kit.units import percent, text
@@ -54,7 +55,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             Evidence(name="searches", value=search.calls, unit="count", where=worst.step.name),
         ),
         weight=share,
-        claims=("idle:op dispatch",) if share >= MEDIUM_SHARE else (),
+        claims=idle_claims("op dispatch") if share >= MEDIUM_SHARE else (),
     )
 
 

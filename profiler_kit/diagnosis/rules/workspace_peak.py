@@ -17,6 +17,7 @@ from profiler_kit.diagnosis.phrases import (
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of
 from profiler_kit.diagnosis.timing import layer_algorithm
+from profiler_kit.records.claims import PEAK
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, PeakMemory
@@ -98,7 +99,7 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
         evidence=_evidence(run, memory, family, share, lower),
         paths=(memory.peak_path,),
         weight=share,
-        claims=("peak",) if in_baseline else (),
+        claims=(PEAK,) if in_baseline else (),
     )
 
 
