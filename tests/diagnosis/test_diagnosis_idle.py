@@ -11,7 +11,7 @@ from trace_reports import MS, kernel, ms, nested, steps, trace, traces, two_rank
 from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose_traces
-from profiler_kit.diagnosis.rules import small_batch, thread_oversubscription
+from profiler_kit.diagnosis.rules.small_steps import SMALL_BATCH, THREAD_OVERSUBSCRIPTION
 from profiler_kit.records.ranks import Straggler
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.traces import (
@@ -556,12 +556,12 @@ def small(samples: int, mode: Any = "train") -> Report:
 
 
 def test_a_small_batch_shares_fixed_costs_among_few_examples() -> None:
-    (finding,) = small_batch.check(small(1))
+    (finding,) = SMALL_BATCH.findings(small(1))
     assert finding.severity == "high"
     assert finding.weight >= 0.5
     assert finding.advice.startswith("Use a larger batch, and adapt the learning rate")
-    assert not list(small_batch.check(small(5)))
-    assert not list(small_batch.check(small(1, "infer")))
+    assert not list(SMALL_BATCH.findings(small(5)))
+    assert not list(SMALL_BATCH.findings(small(1, "infer")))
 
 
 @pytest.mark.parametrize(("threads", "severity"), [(4, None), (6, "medium"), (12, "high")])
@@ -569,7 +569,7 @@ def test_threads_beyond_the_cores(threads: int, severity: str | None) -> None:
     run = cpu().runs[0]
     assert run.environment is not None
     case = report(replace(run, environment=replace(run.environment, threads=threads, cores=4)))
-    findings = list(thread_oversubscription.check(case))
+    findings = list(THREAD_OVERSUBSCRIPTION.findings(case))
     assert [finding.severity for finding in findings] == ([] if severity is None else [severity])
     assert all("torch.set_num_threads(4)" in finding.advice for finding in findings)
 

@@ -8,8 +8,8 @@ import pytest
 from diagnose_cases import texts
 from trace_reports import trace, traces
 
-from profiler_kit.diagnosis.rules.costly_place import RULE
-from profiler_kit.diagnosis.rules.launch_bound import RULE as LAUNCH_BOUND
+from profiler_kit.diagnosis.rules.launches import LAUNCH_BOUND
+from profiler_kit.diagnosis.rules.places import COSTLY_PLACE
 from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import Saving, WorkSite
 
@@ -25,7 +25,7 @@ def site(saving: float, *, source: str = "train.py(3): clip", operator: str = ""
 
 
 def findings(*sites: WorkSite) -> list[Finding]:
-    return list(RULE.findings(traces(trace(sites=sites))))
+    return list(COSTLY_PLACE.findings(traces(trace(sites=sites))))
 
 
 @pytest.mark.parametrize(("saving", "severity"), [(0.14, None), (0.16, "medium"), (0.39, "medium"), (0.41, "high")])

@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, layer_name, limit_percent, quoted_name
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.records.claims import PEAK
 from profiler_kit.records.counts import ModuleMemory, StaticCount
@@ -50,7 +50,7 @@ def check(report: Report) -> Iterator[Finding]:
     recompute_share = _recompute_share(report.static, module)
     checkpointing = find_trials(report, run, (f"checkpoint={module.path}",) if module is not None else ())
     saved = text(run.memory.saved_activations, "bytes")
-    yield RULE.finding(
+    yield new_finding(
         severity="medium" if device_share is not None and device_share > MAX_DEVICE_SHARE else "info",
         title=f"Activations saved for backward, {saved}, are {percent(share)} of the memory peak",
         explanation=join_sentences(

@@ -10,7 +10,7 @@ from profiler_kit.diagnosis.advice import AdviceTrials
 from profiler_kit.diagnosis.algorithm_search import planned_time, tuning_ns
 from profiler_kit.diagnosis.pairs import find_run, flag_pairs, runs_with_settings, without_setting
 from profiler_kit.diagnosis.phrases import advise, capitalize, join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of
@@ -65,7 +65,7 @@ def check(report: Report) -> Iterator[Finding]:
     is_default = best.run is default
     name = f"The default benchmark_limit of {DEFAULT_LIMIT}" if is_default else f"benchmark_limit = {best.limit}"
     planned_steps = f" over {plural(steps, 'step')}" if steps else ""
-    yield RULE.finding(
+    yield new_finding(
         severity="info" if is_default else "low",
         title=f"{name} is the best{planned_steps}: the algorithm search takes {text(best.tuning_ns, 'ns')}, then each step "
         f"takes {text(best.step_ns, 'ns')}",

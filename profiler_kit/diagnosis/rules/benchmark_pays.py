@@ -17,7 +17,7 @@ from profiler_kit.diagnosis.phrases import (
     plural,
     quoted_name,
 )
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import kernels_of
 from profiler_kit.records.claims import kernel_claims
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
@@ -72,7 +72,7 @@ def check(report: Report) -> Iterator[Finding]:
     plan = planned_time(pair.off, pair.on, report.asked.steps_planned if report.asked is not None else None)
     is_search_expensive = pays and plan is not None and plan.share > LARGE_SEARCH_SHARE
     short_search = with_option(pair.on.config, SHORT_SEARCH).name
-    yield RULE.finding(
+    yield new_finding(
         severity=_severity(difference, plan),
         title=_title(pair, difference, break_even, plan),
         explanation=join_sentences(

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.host_load import (
@@ -83,7 +83,7 @@ def _finding(report: Report, disturbed: list[tuple[ConfigRun, Disturbance]]) -> 
     run, disturbance = disturbed[0]
     severity: Severity = "medium" if any(r is report.baseline() and d.is_large for r, d in disturbed) else "low"
     others = [quoted_name(other) for other, _ in disturbed[1:]]
-    return RULE.finding(
+    return new_finding(
         severity=severity,
         title=_title(run, disturbance),
         explanation=join_sentences(
@@ -203,7 +203,7 @@ def _clock_changes(run: ConfigRun) -> Iterator[tuple[str, float]]:
 def _clock_finding(changed: list[tuple[ConfigRun, str, float]]) -> Finding:
     run, kind, change = changed[0]
     others = [f"{quoted_name(other)} ({part}, {100.0 * share:+.1f} %)" for other, part, share in changed[1:]]
-    return RULE.finding(
+    return new_finding(
         severity="low",
         title=f"Changing clock: that of the {kind} {'rose' if change > 0 else 'fell'} by {percent(abs(change))} during the "
         f"steps of {quoted_name(run)}",

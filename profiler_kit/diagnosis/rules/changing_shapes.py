@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import Advice, advise, factor_text, join_sentences, limit_percent, plural
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.records.experiments import ShapeSchedule
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.schedules import (
@@ -92,7 +92,7 @@ def _benchmark_finding(report: Report, pair: SchedulePair) -> Finding:
     steps = cycles * cycle_times(pair.off)[0].steps if cycles is not None else None
     planned_steps = report.asked.steps_planned if report.asked is not None else None
     pays = steps is not None and planned_steps is not None and steps <= planned_steps
-    return RULE.finding(
+    return new_finding(
         severity="low" if pays else "high" if on > HIGH_FACTOR * off else "medium",
         title=f"cudnn.benchmark=True takes {text(on, 'ns')} instead of {text(off, 'ns')} over {_schedule_size(pair.off)}",
         explanation=join_sentences(
@@ -118,7 +118,7 @@ def _benchmark_finding(report: Report, pair: SchedulePair) -> Finding:
 def _new_shape_finding(schedule: ShapeSchedule, slow_schedules: list[ShapeSchedule]) -> Finding:
     factor = new_shape_factor(schedule) or 0.0  # not None: the schedule is slow
     others = [other for other in slow_schedules if other is not schedule]
-    return RULE.finding(
+    return new_finding(
         severity="low" if schedule.benchmark else "medium",
         title=f'New input shapes are slow in "{schedule.config}": the first step of a shape takes {factor_text(factor)} '
         "as long as later ones",

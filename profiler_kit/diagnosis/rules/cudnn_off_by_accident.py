@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from profiler_kit.diagnosis.advice import AdviceTrials
 from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.report import Evidence, Finding, Report, Trial
 from profiler_kit.records.runs import ConfigRun
@@ -49,7 +49,7 @@ def _off_finding(report: Report, is_set: bool, lines: tuple[int, ...]) -> Findin
     trial = sweep_trial(without, base, noise_of(report)) if without is not None and base is not None else None
     is_slower = trial is not None and trial.verdict == "better"
     where = f"line{'' if len(lines) == 1 else 's'} {join_list([str(line) for line in lines])}"
-    return RULE.finding(
+    return new_finding(
         severity="high" if is_slower else "medium",
         title="cuDNN is off: the target's file sets cudnn.enabled = False"
         if is_set
@@ -89,7 +89,7 @@ def _other_flags_finding(report: Report, flags: list[NamedValue]) -> Finding:
     run = next(
         (r for r in plain_runs(report) if all(str(getattr(r.config, f.name, None)) == f.value for f in flags)), None
     )
-    return RULE.finding(
+    return new_finding(
         severity="info",
         title=f"The target's file sets {assignments}; each configuration overrides it",
         explanation=join_sentences(

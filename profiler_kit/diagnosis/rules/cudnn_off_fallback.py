@@ -16,7 +16,7 @@ from profiler_kit.diagnosis.phrases import (
     limit_percent,
     quoted_name,
 )
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import kernels_of, ratio
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.families import IM2COL
@@ -57,7 +57,7 @@ def check(report: Report) -> Iterator[Finding]:
     if difference is None:
         return
     outcome, factor = difference.outcome, difference.ratio
-    yield RULE.finding(
+    yield new_finding(
         severity="low" if outcome == "better" else "info",
         title=_title(outcome, factor, baseline),
         explanation=join_sentences(

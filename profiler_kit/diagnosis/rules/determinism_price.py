@@ -17,7 +17,7 @@ from profiler_kit.diagnosis.phrases import (
     limit_percent,
     phase_name,
 )
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.families import family_name, main_algorithm
@@ -64,7 +64,7 @@ def check(report: Report) -> Iterator[Finding]:
     costs_time = outcome == "worse" and price >= MIN_USEFUL_SAVING
     severity: Severity = "high" if price >= HIGH_PRICE else "medium" if price >= MEDIUM_PRICE else "low"
     slowest = _slowest_change(off, on) if costs_time else None
-    yield RULE.finding(
+    yield new_finding(
         severity=severity if costs_time else "info",
         title=_title(outcome, price),
         explanation=join_sentences(

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent
 from profiler_kit.diagnosis.recorded import MIN_UNRECORDED_SHARE, lost_text, record_code, unrecorded_text
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.step_work import all_steps, worst_step
 from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Finding, TraceReport
@@ -46,7 +46,7 @@ def check(report: TraceReport) -> Iterator[Finding]:
     unknown_share = idle_by_cause(trace.idle).get("unknown", 0) / max(1, trace.span_ns)
     explains_idle = is_partial and unknown_share >= LARGE_MISSING_SHARE
     reason = unrecorded_text(trace) if launches else lost_text(trace)
-    yield RULE.finding(
+    yield new_finding(
         severity="high" if not is_partial else "medium" if share >= LARGE_MISSING_SHARE else "low",
         title=f"The device was {'recorded in part' if is_partial or trace.clock == 'device' else 'not recorded'}: {reason}",
         explanation=join_sentences(

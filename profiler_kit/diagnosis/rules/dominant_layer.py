@@ -18,7 +18,7 @@ from profiler_kit.diagnosis.phrases import (
     plural,
     work_text,
 )
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.step_work import StepWork, step_works, worst_step
 from profiler_kit.diagnosis.timing import module_node, ratio
 from profiler_kit.diagnosis.trace_layers import MIN_TIME_SHARE, dominant_layer, layer_at
@@ -117,7 +117,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
             worst.others_sentence()
             or f"Everything else takes {percent(1.0 - layer.ns / step.busy_ns)} of the {step.clock_name}."
         )
-        yield RULE.finding(
+        yield new_finding(
             severity=_severity(share),
             title=layer.title
             if counted is None
@@ -136,7 +136,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
 
 def _unmeasured(layer: _CountedLayer) -> Finding:
     share = layer.work_share or 0.0
-    return RULE.finding(
+    return new_finding(
         severity="high",
         title=f"{layer_name_capitalized(layer.node.path)} does {percent(share)} of the forward pass's {layer.unit}",
         explanation=join_sentences(

@@ -18,7 +18,7 @@ from profiler_kit.diagnosis.phrases import (
     phase_name,
     quoted_name,
 )
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.timing import busy_share, module_node
 from profiler_kit.records.claims import module_claims
 from profiler_kit.records.families import LAYOUT, REDUCED_OPERATION_FAMILIES, family_name, main_algorithm, math_name
@@ -104,7 +104,7 @@ def check(report: Report) -> Iterator[Finding]:
     causes = list(_causes(report, worst))
     others = [f"{operation.name} ({percent(operation.peak_share)})" for operation in slow[1:]]
     math = math_name(worst.math)
-    yield RULE.finding(
+    yield new_finding(
         severity="high" if saved_share >= HIGH_SAVING else "medium",
         title=f"{capitalize(worst.name)} reaches only {percent(worst.peak_share)} of the {math} peak, while {peer.name} reaches "
         f"{percent(peer.peak_share)}" + (f" of the {math_name(peer.math)} peak" if peer.math != worst.math else ""),

@@ -20,7 +20,7 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
     work_text,
 )
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import busy_share, module_node, ratio
 from profiler_kit.records.claims import module_claims
 from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming, KernelCounters
@@ -133,7 +133,7 @@ def _padding_finding(report: Report, parts: list[_CountedPart]) -> Finding:
     node = module_node(report.static, worst.timing.path)
     conv = convolution_of(node) if node is not None else None
     tiles = _explaining_tiles(conv, worst.factor)
-    return RULE.finding(
+    return new_finding(
         severity="medium" if padding_share >= MEDIUM_PADDING_SHARE else "low",
         title=f"Padding in {layer_name(worst.timing.path)}: it executes {factor_text(worst.factor)} its counted FLOPs "
         f"in {quoted_name(run)}",
@@ -163,7 +163,7 @@ def _fewer_operations_finding(parts: list[_CountedPart]) -> Finding:
     rate = largest.timing.flops_per_s
     # the complex product between FFT's transforms may take most of the time
     family = FFT if largest.timing.family == "gemm:complex" else largest.timing.family
-    return RULE.finding(
+    return new_finding(
         severity="info",
         title=f"{layer_name_capitalized(largest.timing.path)} executes only {factor_text(largest.factor)} its counted FLOPs "
         f"in {quoted_name(run)}: "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import advise, join_list, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun, FailureKind
 
@@ -58,7 +58,7 @@ def check(report: Report) -> Iterator[Finding]:
         is_optional = baseline is not None and not any(run.config.is_plain for run in runs)
         words = _OPTIONAL_WORDS.get(kind) if is_optional else None
         unused = any(run.failure.code == "unused_parameters" for run in runs if run.failure is not None)
-        yield RULE.finding(
+        yield new_finding(
             severity=_severity(kind, is_measured=baseline is not None, is_optional=is_optional),
             title=f"{join_list([quoted_name(run) for run in runs])} {words or _FAILURE_WORDS[kind]}",
             explanation=f"{len(runs)} of {plural(len(report.runs), 'configuration')} "

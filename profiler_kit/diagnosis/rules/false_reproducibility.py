@@ -10,7 +10,7 @@ from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, quoted_name
 from profiler_kit.diagnosis.reproducibility import PassResult, parts_that_differ_between_processes
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -68,7 +68,7 @@ def _finding(report: Report, runs: list[_DifferingRun], *, benchmark: bool) -> F
     deterministic = find_trials(
         report, first, ("deterministic",) if first is report.baseline() and not benchmark else ()
     )
-    return RULE.finding(
+    return new_finding(
         severity="info" if parts == "loss" else "medium" if is_deterministic else "low",
         title=f"{names} {verb} bitwise reproducible only within one process: two processes give different {parts}",
         explanation=join_sentences(

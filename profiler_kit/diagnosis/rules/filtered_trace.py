@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.step_work import all_steps, worst_step
 from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Evidence, Finding, TraceReport
@@ -32,7 +32,7 @@ def check(report: TraceReport) -> Iterator[Finding]:
         return
     trace, share = worst.step.trace, worst.match
     idle = trace.idle_ns / trace.span_ns if trace.span_ns else 0.0
-    yield RULE.finding(
+    yield new_finding(
         severity="medium",
         title=f"Filtered trace: at least {percent(share)} of its host events were removed",
         explanation=join_sentences(

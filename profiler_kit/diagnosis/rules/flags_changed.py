@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report
 
 DOC = """
@@ -28,7 +28,7 @@ def check(report: Report) -> Iterator[Finding]:
         return
     changes = list(dict.fromkeys(change for run in runs for change in run.flags_changed))
     flags = {change.partition(":")[0].rpartition(".")[2].strip() for change in changes}
-    yield RULE.finding(
+    yield new_finding(
         severity="high" if "enabled" in flags else "medium",
         title=f"The model changes cuDNN's flags while it runs: {join_list(changes)}",
         explanation=join_sentences(

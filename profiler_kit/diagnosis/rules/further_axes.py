@@ -9,7 +9,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import AdviceTrials, outcome_text
 from profiler_kit.diagnosis.pairs import find_run, limits_algorithms, runs_with_settings
 from profiler_kit.diagnosis.phrases import join_sentences, limit_percent, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.noise import Noise, noise_of
@@ -68,7 +68,7 @@ def check(report: Report) -> Iterator[Finding]:
     share = (best.trial.gain_percent or 0.0) / 100.0
     severity: Severity = "high" if share >= HIGH_SAVING else "medium" if share >= MEDIUM_SAVING else "low"
     ordered = [best, *(comparison for comparison in comparisons if comparison is not best)]
-    yield RULE.finding(
+    yield new_finding(
         severity=severity if faster else "info",
         title=_title(best, len(comparisons), len(faster)),
         explanation=join_sentences(*(_describe(comparison, base) for comparison in ordered), noise.sentence()),

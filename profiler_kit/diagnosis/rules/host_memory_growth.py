@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, plural
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.records.experiments import ShapeSchedule
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.units import text
@@ -60,7 +60,7 @@ def check(report: Report) -> Iterator[Finding]:
     schedule, slope = max(slopes, key=lambda item: item[1].low)
     growth_bytes = slope.bytes * EXTRAPOLATED_SHAPES
     others = [f'In "{s.config}" it is {text(other.bytes, "bytes")}.' for s, other in slopes if s is not schedule]
-    yield RULE.finding(
+    yield new_finding(
         severity="medium" if growth_bytes > MEDIUM_GROWTH_BYTES else "low",
         title=f"Host memory grows by {text(slope.bytes, 'bytes')} with each new input shape",
         explanation=join_sentences(

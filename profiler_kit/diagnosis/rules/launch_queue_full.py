@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences, phase_name, plural
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.step_work import idle_steps, worst_step
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.traces import Queue, TraceSummary
@@ -37,7 +37,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
         return
     queue, trace = worst.match, worst.step.trace
     depth = plural(queue.max_depth, "launch", "launches")
-    yield RULE.finding(
+    yield new_finding(
         severity="low" if queue.full else "info",
         title=(
             f"The launch queue is full ({depth}): times on the host do not show the time of the work"

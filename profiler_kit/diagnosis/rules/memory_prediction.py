@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, phase_name, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.records.counts import DeviceMemory
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -84,7 +84,7 @@ def _finding(misses: list[_Miss], baseline: ConfigRun | None) -> Finding:
     first = max(misses, key=lambda miss: (miss.run is baseline, abs(miss.error)))
     prediction = first.by_rules if first.explained else first.best
     others = [quoted_name(miss.run) for miss in misses if miss is not first]
-    return RULE.finding(
+    return new_finding(
         severity="info" if first.explained else "low",
         title=f"The memory peak of {quoted_name(first.run)} is {percent(abs(first.error))} "
         f"{'above' if first.error > 0 else 'below'} the prediction: {text(first.measured_bytes, 'bytes')} instead of "

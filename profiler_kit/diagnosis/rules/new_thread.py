@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, quoted_name
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -48,7 +48,7 @@ def check(report: Report) -> Iterator[Finding]:
     others = [
         f"{quoted_name(other)} ({factor_text(other_factor)})" for other, other_factor in slow_runs if other is not run
     ]
-    yield RULE.finding(
+    yield new_finding(
         severity="medium" if run is baseline and first_ns - steady_ns >= LONG_EXTRA_NS else "low",
         title=f"New threads start slowly: their first forward pass takes {factor_text(factor)} as long as later ones "
         f"({text(first_ns, 'ns')}, then {text(steady_ns, 'ns')})",

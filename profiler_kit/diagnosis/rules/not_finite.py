@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import advise, join_list, join_sentences, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
@@ -39,7 +39,7 @@ def _finding(report: Report, run: ConfigRun, runs: list[ConfigRun]) -> Finding:
         for parts, value in ((run.nan_in, "NaN"), (run.infinity_in, "infinity"))
         if parts
     ]
-    return RULE.finding(
+    return new_finding(
         severity="info" if is_mask else "high" if is_default else "medium",
         title=f"Not finite in {quoted_name(run)}: {join_list(contents)}",
         explanation=join_sentences(

@@ -9,7 +9,7 @@ from profiler_kit.diagnosis.advice import find_trials
 from profiler_kit.diagnosis.pairs import counterpart, measured_runs
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, quoted_name
 from profiler_kit.diagnosis.reproducibility import PASS_RESULTS, differs_between_passes, parts_that_differ
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 
@@ -51,7 +51,7 @@ def _finding(report: Report, runs: list[ConfigRun], *, deterministic: bool) -> F
     parts = join_list(parts_that_differ(run)) or "outputs or gradients"
     # the value of the loss does not change the gradients
     matters = any(set(parts_that_differ(r)) != {"loss"} for r in runs)
-    return RULE.finding(
+    return new_finding(
         severity="medium" if deterministic and matters else "info",
         title=f"Not bitwise reproducible: passes over the same batch give different {parts} in {names}"
         + (", although cudnn.deterministic is set" if deterministic else ""),

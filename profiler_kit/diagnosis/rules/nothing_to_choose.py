@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.timing import kernels_of, ns_by_family
 from profiler_kit.records.families import family_name, is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -39,7 +39,7 @@ def check(report: Report) -> Iterator[Finding]:
     if not others or any(_differs(baseline, r, noise) for r in others):
         return
     steps = [r.step_ns.median for r in (baseline, *others) if r.step_ns is not None]
-    yield RULE.finding(
+    yield new_finding(
         severity="info",
         title=f"cuDNN flags do not change the step: {plural(len(steps), 'configuration')} take {text(min(steps), 'ns')} to "
         f"{text(max(steps), 'ns')}",

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural
 from profiler_kit.diagnosis.recorded import BOTH_ACTIVITIES
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.step_work import idle_steps, worst_step
 from profiler_kit.records.report import Evidence, Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
@@ -41,7 +41,7 @@ def check(report: TraceReport) -> Iterator[Finding]:
     trace = worst.step.trace
     unattributed, unlinked = _unattributed_and_unlinked(trace)
     missing_launches = trace.device_events - trace.linked
-    yield RULE.finding(
+    yield new_finding(
         severity="medium" if unattributed > LARGE_UNATTRIBUTED_SHARE else "low",
         title=f"Incomplete trace: {percent(unlinked)} of the device time has no launch in the trace, {percent(unattributed)} is "
         "unattributed",

@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import is_float32
 from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, plural, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -80,7 +80,7 @@ def _ineffective_flag(runs: list[ConfigRun]) -> Finding:
     tf32_ns = tf32_convolution_ns(first)
     share = ratio(tf32_ns, first.device_ns)
     of_device = f" ({percent(share)} of the device time)" if share is not None else ""
-    return RULE.finding(
+    return new_finding(
         severity="high",
         title=f"TF32 is off in {join_list([quoted_name(run) for run in runs])}, but convolutions compute in TF32",
         explanation=f"In {quoted_name(first)}, TF32 kernels take {text(tf32_ns, 'ns')} per step{of_device}, although "
@@ -102,7 +102,7 @@ def _ineffective_flag(runs: list[ConfigRun]) -> Finding:
 
 
 def _contradicting_flags(runs: list[ConfigRun]) -> Finding:
-    return RULE.finding(
+    return new_finding(
         severity="medium",
         title=f"TF32 is off in {join_list([quoted_name(run) for run in runs])}, but {PER_KIND} reads tf32",
         explanation="torch has two ways to set the precision of convolutions. The configuration uses the older one, and the "
@@ -114,7 +114,7 @@ def _contradicting_flags(runs: list[ConfigRun]) -> Finding:
 
 def _overridden_flag(runs: list[ConfigRun]) -> Finding:
     tf32_ns = sum(tf32_convolution_ns(run) for run in runs)
-    return RULE.finding(
+    return new_finding(
         severity="low",
         title=f"{OVERRIDE}=0 turns TF32 off, although the flags of {plural(len(runs), 'configuration')} allow it",
         explanation=join_sentences(
@@ -133,7 +133,7 @@ def _overridden_flag(runs: list[ConfigRun]) -> Finding:
 def _unreadable_flag(unreadable: list[tuple[ConfigRun, str]]) -> Finding:
     names = list(dict.fromkeys(name for _, name in unreadable))
     runs = list(dict.fromkeys(quoted_name(run) for run, _ in unreadable))
-    return RULE.finding(
+    return new_finding(
         severity="low",
         title=f"Reading {join_list(names)} raises an error in {plural(len(runs), 'configuration')}",
         explanation=f"In {join_list(runs)} torch raises an error when the precision is read, because both ways to set it were "

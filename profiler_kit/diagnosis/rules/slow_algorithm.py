@@ -23,7 +23,7 @@ from profiler_kit.diagnosis.phrases import (
     phase_name,
     quoted_name,
 )
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.timing import busy_share, layer_timing
 from profiler_kit.records.claims import module_claims
 from profiler_kit.records.counts import COUNT_PHASES
@@ -159,7 +159,7 @@ def _finding(report: Report, cases: list[_Case], other_cases: list[_Case]) -> Fi
     trials = find_trials(report, case.run, TRIES if is_baseline else ())
     best = sweep_trial(case.run, better_run, noise_of(report)) or trials.trial
     names = ([better_run.config.name] if better_run is not None else []) + list(trials.tries)
-    return RULE.finding(
+    return new_finding(
         severity="low" if not is_baseline else "high" if at_stake >= LARGE_SHARE else "medium",
         title=_title(cases),
         explanation=join_sentences(

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import plain_runs
 from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, limit_percent, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -43,7 +43,7 @@ def check(report: Report) -> Iterator[Finding]:
     in_baseline = any(other is report.baseline() for other, _ in affected)
     may_not_fit = device_share is not None and device_share > LARGE_DEVICE_SHARE
     first, steady = run.first_step_peak_bytes or 0, run.peak_allocated_bytes or 0  # both exist, because the factor does
-    yield RULE.finding(
+    yield new_finding(
         severity="medium" if in_baseline or may_not_fit else "low",
         title=f"The first step of {quoted_name(run)} needs {factor_text(factor)} the memory of later steps: "
         f"{text(first, 'bytes')}, then {text(steady, 'bytes')}",

@@ -8,7 +8,7 @@ from typing import Final
 from profiler_kit.diagnosis.advice import find_trials, is_float32
 from profiler_kit.diagnosis.pairs import counterpart, plain_runs
 from profiler_kit.diagnosis.phrases import join_sentences, quoted_name
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import ratio, tf32_convolution_ns
 from profiler_kit.records.families import is_convolution
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -53,7 +53,7 @@ def _finding(report: Report, run: ConfigRun) -> Finding:
         run.step_ns.median if run.step_ns is not None else None,
     )
     error, exact_error = run.max_relative_error, exact.max_relative_error if exact is not None else None
-    return RULE.finding(
+    return new_finding(
         severity="medium" if error is not None and error >= LARGE_ERROR else "info",
         title="Convolutions compute in TF32, not float32"
         + (

@@ -7,7 +7,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, limit_percent, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
@@ -47,7 +47,7 @@ def _finding(cases: list[tuple[ConfigRun, tuple[Interval, ...], float]], noise: 
     times = " and ".join(text(step.median, "ns") for step in _extremes(processes))
     others = [f"{quoted_name(other)} ({percent(share)})" for other, _, share in cases[1:]]
     place = "machine" if run.clock == "operator" else "device"
-    return RULE.finding(
+    return new_finding(
         severity="low" if by_search else "medium",
         title=f"{'Unstable algorithm search' if by_search else f'Noisy {place}'}: two processes of {quoted_name(run)} differ by "
         f"{percent(gap)} ({times} per step)",

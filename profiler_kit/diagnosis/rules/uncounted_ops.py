@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, plural
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report
 
 # More names would fill the screen. The table of uncounted ops lists all of them.
@@ -27,7 +27,7 @@ def check(report: Report) -> Iterator[Finding]:
     calls = sum(op.calls for op in ops)
     paths = tuple(dict.fromkeys(path for op in ops for path in op.paths))
     names = join_list([op.op for op in ops], most=MAX_LISTED_OPS)
-    yield RULE.finding(
+    yield new_finding(
         severity="medium",
         title=f"FLOPs are lower bounds: {plural(len(ops), 'op has', 'ops have')} no FLOP formula "
         f"({plural(calls, 'call')} per step)",

@@ -17,7 +17,7 @@ from profiler_kit.diagnosis.phrases import (
     phase_name,
     quoted_name,
 )
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import layer_timing
 from profiler_kit.records.families import family_name, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
@@ -99,7 +99,7 @@ def _finding(cases: list[_Case]) -> Finding:
     severity: Severity = "low" if worst.is_fallback else "high"
     if worst.trial is not None:
         severity = "medium" if worst.trial.verdict == "worse" and worst.slowdown >= LARGE_SLOWDOWN else "info"
-    return RULE.finding(
+    return new_finding(
         severity=severity,
         title=_title(worst),
         explanation=join_sentences(*(_sentences(case) for case in ordered)),

@@ -9,7 +9,7 @@ from typing import Final
 from profiler_kit.diagnosis.disturbance import MAX_TIMED_FACTOR, timed_factor
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import factor_text, join_list, join_sentences, limit_percent, quoted_name
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
@@ -54,7 +54,7 @@ def check(report: Report) -> Iterator[Finding]:
 def _traced_finding(run: ConfigRun, traced_ns: int, timed_ns: int) -> Finding:
     slow, fast = ("traced", "timed") if traced_ns > timed_ns else ("timed", "traced")
     factor = factor_text(max(traced_ns, timed_ns) / min(traced_ns, timed_ns))
-    return RULE.finding(
+    return new_finding(
         severity="medium",
         title=f"Unsteady measurement: the {slow} steps of {quoted_name(run)} took {factor} the {fast} ones",
         explanation=join_sentences(
@@ -86,7 +86,7 @@ def _drift_finding(report: Report, drifting: list[tuple[ConfigRun, float]]) -> F
     run, drift = drifting[0]
     others = [quoted_name(other) for other, _ in drifting[1:]]
     place = "machine" if run.clock == "operator" else "device"
-    return RULE.finding(
+    return new_finding(
         severity="medium" if any(other is report.baseline() for other, _ in drifting) else "low",
         title=f"Unsteady measurement: the steps of {quoted_name(run)} changed by {percent(abs(drift))}",
         explanation=join_sentences(
@@ -115,7 +115,7 @@ def _device_state(run: ConfigRun) -> str:
 
 def _throttle_finding(report: Report, runs: list[ConfigRun]) -> Finding:
     reasons = list(dict.fromkeys(reason for run in runs for reason in _reasons(run)))
-    return RULE.finding(
+    return new_finding(
         severity="medium" if report.baseline() in runs else "low",
         title=f"The device throttled its clock in {join_list([quoted_name(run) for run in runs])}: {join_list(reasons)}",
         explanation=join_sentences(

@@ -15,7 +15,7 @@ from profiler_kit.diagnosis.phrases import (
     phase_name,
     quoted_name,
 )
-from profiler_kit.diagnosis.rule import Rule, evidence_of
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import layer_algorithm
 from profiler_kit.records.claims import PEAK
 from profiler_kit.records.families import family_name
@@ -83,7 +83,7 @@ def _finding(report: Report, family: str | None, group: list[tuple[ConfigRun, Pe
     share = memory.workspace / memory.peak_bytes
     model_bytes = memory.parameters + memory.gradients + memory.optimizer_state
     lower = _lower_peak_run(report, run)
-    return RULE.finding(
+    return new_finding(
         severity=_severity(run, memory) if in_baseline else "low",
         title=_title(run, memory, family),
         explanation=join_sentences(

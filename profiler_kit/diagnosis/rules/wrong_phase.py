@@ -19,7 +19,7 @@ from profiler_kit.diagnosis.phrases import (
     plural,
     share_range,
 )
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
 from profiler_kit.diagnosis.timing import phase_shares
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
@@ -76,7 +76,7 @@ def check(report: Report | TraceReport) -> Iterator[Finding]:
     is_waiting = isinstance(report, TraceReport) or step.busy_share >= MIN_BUSY_SHARE
     understated = min(clocks.host, key=clocks.excess)
     wait_ns, host_ns = (timing.wait_ns, timing.host_ns) if timing is not None else (0, None)
-    yield RULE.finding(
+    yield new_finding(
         severity="high" if isinstance(report, Report) else "low",
         title=_title(phase, clocks.host[phase], clocks.kernel[phase], is_waiting=is_waiting),
         explanation=join_sentences(

@@ -6,49 +6,34 @@ import re
 from typing import Final, Literal
 
 from profiler_kit.diagnosis.advice import optimizer_class, trials_of
-from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS, MIN_OPTIMIZER_SHARE, optimizer_ns
-from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent
-from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.idle_time import LAUNCH_CAUSES, LAUNCH_CLAIMS
+from profiler_kit.diagnosis.phrases import Advice, advise
+from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork
 from profiler_kit.records.claims import phase_claims
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.units import percent, text
+from profiler_kit.units import text
 
-# The optimizer does a few operations per parameter, forward and backward do several per parameter and example. From a
-# From half of the step on, no other phase can save as much.
-LARGE_SHARE: Final = 0.50
 _FUSED: Final = re.compile(r"[fF]used_?(adam|sgd|adagrad)", re.IGNORECASE)
 _FOREACH: Final = re.compile(r"_foreach_|multi_tensor_apply")
 
-DOC = f"""
-Fires if the optimizer step takes at least {limit_percent(MIN_OPTIMIZER_SHARE)} of the step: its device time (on a CPU: operator
-time), and the idle time before its kernels that its own launches cause.
-
-- `high`: at least {limit_percent(LARGE_SHARE)} of the step.
-- `medium`: below that. `low`: the optimizer is fused already.
-
-An optimizer reads and writes each parameter, its gradient and its state once. This takes the same time for any batch size. A
-loop over the parameters launches several small kernels for each tensor; `foreach` launches a few for all tensors; `fused`
-launches one and reads each value once. The names of the operators and kernels show which of them runs. On a CPU, `foreach` still
-runs one operation for each tensor, so it saves little there, and `fused` is the remedy.
-In a trace, the phase comes from marks, from `Optimizer.step`, or from the names of its kernels.
-"""
 
 Kind = Literal["fused", "foreach", "loop"]
 
 
 def _optimizer(report: Report | TraceReport, work: StepWork) -> StepPart | None:
-    ns, idle_ns = optimizer_ns(work)
+    ns = work.phase_ns.get("optimizer", 0)
+    idle_ns = sum(part.ns for part in work.idle if part.phase == "optimizer" and part.cause in LAUNCH_CAUSES)
     if not ns:
         return None
-    share, kind = work.share(ns + idle_ns), _kind(work)
+    kind = _kind(work)
     wait = "the device waits {} for its launches" if work.on_device else "Python between its operators takes {}"
     idle = f", and {wait.format(text(idle_ns, 'ns'))}" if idle_ns else ""
     can_fuse = bool(fusible_optimizer(report, work))
     return StepPart(
-        share=share,
-        severity="low" if kind == "fused" else severity_of(share, high=LARGE_SHARE),
-        title=f"The optimizer takes {percent(share)} of the {work.facts.whole}",
+        ns=ns + idle_ns,
+        most="low" if kind == "fused" else "high",
+        what="The optimizer takes",
         sentences=(
             f"The optimizer step takes {text(ns, 'ns')} of {work.clock_name} {work.per_step}{idle}.",
             _EXPLANATIONS[kind],
@@ -111,5 +96,19 @@ def _kind(work: StepWork) -> Kind:
     return "foreach" if any(map(_FOREACH.search, names)) else "loop"
 
 
-# A fused optimizer reads and writes the state once, in a few launches.
-RULE = step_rule("optimizer_bound", DOC, _optimizer, keeps=0.25)
+OPTIMIZER_BOUND = step_rule(
+    "optimizer_bound",
+    _optimizer,
+    Shares(0.25, high=0.50),  # from a quarter of the step on, the examples per step are few or the update is slow
+    """
+Fires on the optimizer step: its device time (on a CPU: operator time), and the idle time before its kernels that its own launches
+cause. `low` if the optimizer is fused already.
+
+An optimizer reads and writes each parameter, its gradient and its state once. This takes the same time for any batch size. A
+loop over the parameters launches several small kernels for each tensor; `foreach` launches a few for all tensors; `fused`
+launches one and reads each value once. The names of the operators and kernels show which of them runs. On a CPU, `foreach` still
+runs one operation for each tensor, so it saves little there, and `fused` is the remedy.
+In a trace, the phase comes from marks, from `Optimizer.step`, or from the names of its kernels.
+""",
+    keeps=0.25,  # a fused optimizer reads and writes the state once, in a few launches
+)

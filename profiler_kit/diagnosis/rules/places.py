@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import capitalize, limit_percent
-from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
 from profiler_kit.diagnosis.work_sites import (
     MAX_LAUNCH_SHARE,
@@ -22,20 +22,9 @@ from profiler_kit.records.traces import WorkSite
 from profiler_kit.units import percent
 
 MIN_SAVING: Final = 0.15
-LARGE_SAVING: Final = 0.4
 # From this number of launches per step on, fewer and larger operations are possible.
 MANY_LAUNCHES: Final = 50
 MIN_LISTED: Final = 0.05
-
-DOC = f"""
-Fires if the replay of a trace saves at least {limit_percent(MIN_SAVING)} of the step without the work of one function (with
-stacks): its device work, its launches, and the host's waits there; or {limit_percent(MIN_OPERATOR_SAVING)} without one operator,
-wherever it is called; or without all work outside forward, loss, backward and optimizer. `high` from
-{limit_percent(LARGE_SAVING)} on, `medium` below. Work of backward belongs to the place of its forward operator. Places with more
-than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix products, attention or recurrent layers do not
-count, nor those with more than {limit_percent(MAX_LAUNCH_SHARE)} of all device work. The finding ranks after those that say why
-the place takes time.
-"""
 
 
 def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | None:
@@ -47,7 +36,6 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
     return StepPart(
         share=saving,
         share_name="saving without it",
-        severity=severity_of(saving, high=LARGE_SAVING),
         title=capitalize(f"{kind}{site_text(site)} costs {percent(saving)} of the step{operators_text(site)}"),
         sentences=(
             "A replay of the step without its work, its launches and its waits is that much shorter.",
@@ -68,4 +56,18 @@ def _advice(site: WorkSite) -> str:
     return "Do this work less often or with less data, or move it out of the step."
 
 
-RULE = step_rule("costly_place", DOC, _largest_site, "site", steps=idle_steps)
+COSTLY_PLACE = step_rule(
+    "costly_place",
+    _largest_site,
+    Shares(MIN_SAVING, high=0.4),
+    f"""
+Fires on what the replay of a trace saves without the work of one function (with stacks): its device work, its launches, and the
+host's waits there; or, from {limit_percent(MIN_OPERATOR_SAVING)} on, without one operator, wherever it is called; or without
+all work outside forward, loss, backward and optimizer. Work of backward belongs to the place of its forward operator. Places
+with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix products, attention or recurrent layers
+do not count, nor those with more than {limit_percent(MAX_LAUNCH_SHARE)} of all device work. The finding ranks after those that
+say why the place takes time.
+""",
+    topic="site",
+    steps=idle_steps,
+)

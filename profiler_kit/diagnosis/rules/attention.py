@@ -7,18 +7,12 @@ from typing import Final
 
 from profiler_kit.diagnosis.facts import Facts, counts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, layers_sentence, limit_percent
-from profiler_kit.diagnosis.step_rule import StepPart, severity_of, step_rule
+from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims
 from profiler_kit.records.claims import Claim, module_claims
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.units import percent, text
+from profiler_kit.units import text
 
-# Fused attention saves most of the time of softmax and of its neighbors. Below a tenth of the step, the gain is small.
-MIN_SHARE: Final = 0.10
-# A third of the step decides its length.
-LARGE_SHARE: Final = 1 / 3
-# Below a fifth of the step, fusion saves little, and other products may be among these.
-MEDIUM_SHARE: Final = 0.20
 # A softmax that takes less is not the cost of attention: the products are.
 MIN_SOFTMAX_SHARE: Final = 0.03
 # Fusion saves the softmax and the traffic of the scores, not the products. Below this share, it may save nothing.
@@ -39,22 +33,6 @@ _SOFTMAX_KERNEL: Final = re.compile(
 _LOG_SOFTMAX_KERNEL: Final = re.compile(r"LogSoftMax|log_softmax", re.IGNORECASE)
 _FORWARD_KERNEL: Final = re.compile(r"[fF]orward")
 
-DOC = f"""
-Fires if attention runs as batched matrix products around a softmax (bmm, softmax, bmm), and the softmax and these products take
-at least {limit_percent(MIN_SHARE)} of the step. There must be at least {PRODUCTS_PER_SOFTMAX} products for each softmax, and the
-softmax must take at least {limit_percent(MIN_SOFTMAX_SHARE)} of the step. The softmax of a loss (`log_softmax`) does not count.
-
-- `high`: at least a third of the step.
-- `medium`: at least {limit_percent(MEDIUM_SHARE)}.
-- `low`: below that, as names do not show whether the products are those of attention; or if the softmax takes less than
-  {limit_percent(SERIOUS_SOFTMAX_SHARE)} of the step, as fusion saves little then.
-
-Without fusion, the scores of all pairs of positions are written to memory and read again by each operation. A fused kernel keeps
-them on the chip, and needs memory proportional to the length, not to its square. Operators show batched products. The kernels of
-a run on a device do not, so there a module counts whose own kernels contain products and a softmax.
-In a trace the same holds for its operators; a trace without operators has no finding.
-"""
-
 
 def _attention(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     return _by_operators(work) if work.operators else _by_modules(report, work)
@@ -68,14 +46,13 @@ def _part(
     claims: tuple[Claim, ...],
     paths: tuple[str, ...] = (),
 ) -> StepPart | None:
-    share, softmax_share = work.share(softmax_ns + products_ns), work.share(softmax_ns)
-    if share < MIN_SHARE or softmax_share < MIN_SOFTMAX_SHARE:
+    softmax_share = work.share(softmax_ns)
+    if softmax_share < MIN_SOFTMAX_SHARE:
         return None
-    is_serious = softmax_share >= SERIOUS_SOFTMAX_SHARE
     return StepPart(
-        share=share,
-        severity=severity_of(share, high=LARGE_SHARE, medium=MEDIUM_SHARE) if is_serious else "low",
-        title=f"Attention without a fused kernel takes {percent(share)} of the {work.facts.whole}",
+        ns=softmax_ns + products_ns,
+        most="high" if softmax_share >= SERIOUS_SOFTMAX_SHARE else "low",
+        what="Attention without a fused kernel takes",
         sentences=(
             f"Softmax takes {text(softmax_ns, 'ns')} and the matrix products around it take {text(products_ns, 'ns')} "
             f"{work.per_step}.",
@@ -133,7 +110,7 @@ def _fallback_advice(facts: Facts) -> Advice:
 
 
 def _by_operators(work: StepWork) -> StepPart | None:
-    """Return attention by hand as the operators of `work` show it; None below the limits."""
+    """Return attention by hand as the operators of `work` show it."""
     softmax = work.select(lambda item: _SOFTMAX_OPERATOR.match(item.name) is not None, operators=True)
     products = work.select(lambda item: _BATCHED_PRODUCT.match(item.name) is not None, operators=True)
     forward_calls = sum(item.calls for item in softmax if _SOFTMAX_FORWARD.match(item.name))
@@ -169,5 +146,20 @@ def is_softmax_kernel(name: str) -> bool:
     return _SOFTMAX_KERNEL.search(name) is not None and _LOG_SOFTMAX_KERNEL.search(name) is None
 
 
-# The fused kernel does not write the scores: what is left is the products.
-RULE = step_rule("attention_by_hand", DOC, _attention, keeps=0.25)
+ATTENTION_BY_HAND = step_rule(
+    "attention_by_hand",
+    _attention,
+    Shares(0.10, medium=0.20, high=1 / 3),  # names do not show whether the products are those of attention
+    f"""
+Fires if attention runs as batched matrix products around a softmax (bmm, softmax, bmm). There must be at least
+{PRODUCTS_PER_SOFTMAX} products for each softmax, and the softmax must take at least {limit_percent(MIN_SOFTMAX_SHARE)} of the
+step; below {limit_percent(SERIOUS_SOFTMAX_SHARE)} the finding is `low`, as fusion saves little then. The softmax of a loss
+(`log_softmax`) does not count.
+
+Without fusion, the scores of all pairs of positions are written to memory and read again by each operation. A fused kernel keeps
+them on the chip, and needs memory proportional to the length, not to its square. Operators show batched products. The kernels of
+a run on a device do not, so there a module counts whose own kernels contain products and a softmax.
+In a trace the same holds for its operators; a trace without operators has no finding.
+""",
+    keeps=0.25,  # the fused kernel does not write the scores: what is left is the products
+)
