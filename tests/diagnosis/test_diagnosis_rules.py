@@ -249,7 +249,7 @@ def test_the_searchs_memory_is_told() -> None:
 
 def test_the_other_pairs_are_told() -> None:
     explanation = one(V0, "benchmark_pays").explanation
-    assert all(part in explanation for part in ('"benchmark+no-tf32"', "49.54 ms", "43.98 ms", "819 steps"))
+    assert all(part in explanation for part in ('"benchmark+no-tf32"', "49.54 ms", "43.98 ms"))
 
 
 def test_benchmark_never_pays_for_one_convolution() -> None:
@@ -518,9 +518,10 @@ def test_one_configuration_is_no_choice() -> None:
 
 def test_cudnn_off_is_compared_with_float32() -> None:
     finding = one(V0, "cudnn_off_fallback")
-    assert all(words in finding.title for words in ("1.66x", '"no-tf32"', "cuDNN off"))
+    assert value(finding, "step over that without it").value == pytest.approx(1.66, abs=0.005)
+    assert value(finding, "median step", "no-tf32").value == 49.54 * MS
     assert "82.21 ms" in finding.explanation
-    assert all(words in finding.explanation for words in ("26.2 ms", '"default"', "2.163 GiB", "433 MiB"))
+    assert all(words in finding.explanation for words in ("26.2 ms", '"default"', "2.163 GiB"))
     assert "im2col" in finding.explanation
     assert finding.config is None
 
