@@ -14,6 +14,7 @@ from profiler_kit.diagnosis.phrases import (
     advise,
     capitalize,
     interval_text,
+    join_list,
     join_sentences,
     layer_name,
     phase_name,
@@ -23,18 +24,15 @@ from profiler_kit.diagnosis.rule import Measure, Rule, Topic, evidence_of, new_f
 from profiler_kit.diagnosis.step_rule import Shares
 from profiler_kit.diagnosis.timing import kernels_of, layer_timing
 from profiler_kit.records.claims import kernel_claims
-from profiler_kit.records.comparison import clock_name
-from profiler_kit.records.families import family_name, main_algorithm
-from profiler_kit.records.mean_step import LayerTiming
+from profiler_kit.records.families import family_name, is_convolution, main_algorithm
 from profiler_kit.records.report import SEVERITIES, Evidence, Finding, Report, Severity
-from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
 
 NEVER_SERIOUS: Final = Shares(MIN_USEFUL_SAVING, medium=float("inf"))
-_LayerPair = tuple[LayerTiming, LayerTiming]  # the same layer and phase, without the setting and with it
+_PASS_NAMES: Final = {"fprop": "forward", "dgrad": "the gradient of the input", "wgrad": "the gradient of the weight"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +106,11 @@ def _finding(
     is_gain, is_cost = saves_time(difference), difference.outcome == "worse" and -difference.saved >= MIN_USEFUL_SAVING
     limits = setting.gains if is_gain else setting.costs if is_cost else None
     severity = limits.severity(abs(difference.saved)) if limits is not None else "info"
-    slowest = _slowest_change(pair) if is_cost and limits is not None else None
+    changes = algorithm_changes(pair) if setting.costs is not None and not is_gain else []
     off, on = pair.off.config.name, pair.on.config.name
     return new_finding(
         severity=max(severity, extras.most, key=SEVERITIES.index),
-        title=f"{setting.subject}{_effect(pair, difference)}{extras.title if is_gain else ''}",
+        title=f"{setting.subject}{_effect(pair, difference)}{extras.title}",
         explanation=join_sentences(
             f"The median step takes {interval_text(pair.before)} in {quoted_name(pair.off)} and {interval_text(pair.after)} in "
             f"{quoted_name(pair.on)}"
@@ -120,7 +118,7 @@ def _finding(
             *extras.sentences,
             difference.sentence(),
             noise.sentence(),
-            _layer_change(slowest),
+            f"{capitalize(join_list([change.words() for change in changes]))}." if changes else "",
             _peaks(pair),
             f"In other pairs: {'; '.join(other.summary() for other in pairs[1:])}." if pairs[1:] else "",
         ),
@@ -136,9 +134,12 @@ def _finding(
             ),
             *evidence_of(on, ("median step", pair.after.median, "ns"), ("peak", pair.on.peak_allocated_bytes, "bytes")),
             *evidence_of(on, *extras.measures),
-            *_layer_evidence(slowest, pair),
+            *(
+                Evidence(name="algorithm", value=change.words(), unit="text", where=f"{change.path}, {on}")
+                for change in changes
+            ),
         ),
-        paths=(slowest[0].path,) if slowest is not None else (),
+        paths=(change.path for change in changes),
         trials=AdviceTrials(
             tries=(on, *extras.tries) if setting.gains is not None and setting.costs is not None else (),
             trial=sweep_trial(pair.off, pair.on, noise) if is_gain or setting.costs is not None else None,
@@ -177,35 +178,36 @@ def _peaks(pair: RunPair) -> str:
     return f"A steady step peaks at {text(on, 'bytes')} with it and at {text(off, 'bytes')} without."
 
 
-def _slowest_change(pair: RunPair) -> _LayerPair | None:
-    """The layer and phase that lost most device time; None if no layer lost any."""
-    slower_layers = [
-        (timing_off, timing_on)
-        for timing_on in pair.on.modules
-        if (timing_off := layer_timing(pair.off, timing_on.path, timing_on.phase)) is not None
-        and timing_on.kernel_ns > timing_off.kernel_ns
-    ]
-    return max(slower_layers, key=lambda layers: layers[1].kernel_ns - layers[0].kernel_ns, default=None)
+@dataclass(frozen=True, slots=True)
+class AlgorithmChange:
+    """A layer and its pass in which two runs use another algorithm, with its times and kernel families before and after."""
+
+    path: str
+    part: str
+    times_ns: tuple[int, int]
+    families: tuple[str, str]
+
+    def words(self) -> str:
+        """Return the change in words."""
+        (old, new), (before, after) = map(family_name, self.families), (text(ns, "ns") for ns in self.times_ns)
+        return f"{self.part} of {layer_name(self.path)} changes from {old} to {new} ({before} becomes {after})"
 
 
-def _layer_change(slowest: _LayerPair | None) -> str:
-    if slowest is None:
-        return ""
-    before, after = slowest
-    old, new = main_algorithm(before.kernels), main_algorithm(after.kernels)
-    change = (
-        f" The algorithm changes from {family_name(old.family)} ({old.kernel}) to {family_name(new.family)} ({new.kernel})."
-        if old is not None and new is not None and old.kernel != new.kernel
-        else ""
-    )
-    place = capitalize(f"{phase_name(after.phase)} of {layer_name(after.path)}")
-    return (
-        f"{place} loses most: it takes {text(after.kernel_ns, 'ns')} instead of {text(before.kernel_ns, 'ns')}.{change}"
-    )
-
-
-def _layer_evidence(slowest: _LayerPair | None, pair: RunPair) -> Iterator[Evidence]:
-    runs: tuple[ConfigRun, ...] = (pair.off, pair.on)
-    for timing, run in zip(slowest or (), runs, strict=False):
-        where = f"{timing.path}, {timing.phase}, {run.config.name}"
-        yield Evidence(name=clock_name(run.clock), value=timing.kernel_ns, unit="ns", where=where)
+def algorithm_changes(pair: RunPair) -> list[AlgorithmChange]:
+    """Return the convolutions whose algorithm differs, that which loses most time first; by phase without separate parts."""
+    changes = []
+    if pair.off.convolutions and pair.on.convolutions:
+        parts_before = {(part.path, part.part): part for part in pair.off.convolutions}
+        for part in pair.on.convolutions:
+            if (old := parts_before.get((part.path, part.part))) is not None:
+                times, families = (old.kernel_ns, part.kernel_ns), (old.family, part.family)
+                changes.append(AlgorithmChange(part.path, _PASS_NAMES[part.part], times, families))
+    else:
+        for item in pair.on.modules:
+            timing, used = layer_timing(pair.off, item.path, item.phase), main_algorithm(item.kernels)
+            before = main_algorithm(timing.kernels) if timing is not None else None
+            if timing is not None and before is not None and used is not None and is_convolution(used.family):
+                times, families = (timing.kernel_ns, item.kernel_ns), (before.family, used.family)
+                changes.append(AlgorithmChange(item.path, phase_name(item.phase), times, families))
+    changed = [change for change in changes if change.families[0] != change.families[1]]
+    return sorted(changed, key=lambda change: change.times_ns[0] - change.times_ns[1])

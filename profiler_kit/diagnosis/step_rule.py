@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from profiler_kit.diagnosis.advice import NO_TRIALS, AdviceTrials
 from profiler_kit.diagnosis.phrases import Advice, join_sentences
@@ -89,6 +89,7 @@ def step_rule(
     states_share: bool = True,
     keeps: float = 0.0,
     needs_runs: bool = True,
+    reads: Literal["traces", "both"] = "both",
 ) -> Rule:
     """Return the rule that fires on the baseline of a report, or on the trace with the largest part that `find_part` finds."""
 
@@ -103,8 +104,9 @@ def step_rule(
         if worst is not None:
             yield step_finding(worst.step, *worst.match, shares, worst.others_sentence())
 
-    text = f"{doc.strip()}\n\n{shares.sentence()} The rule reads reports and traces.\n"
-    return Rule(name, text, check, topic, "both", states_share, keeps, needs_runs)
+    sources = "The rule reads reports and traces." if reads == "both" else ""
+    text = f"{doc.strip()}\n\n{shares.sentence()} {sources}".rstrip() + "\n"
+    return Rule(name, text, check, topic, reads, states_share, keeps, needs_runs)
 
 
 def step_finding(step: StepWork, share: float, part: StepPart, shares: Shares, others: str = "") -> Finding:

@@ -90,7 +90,7 @@ def _search(report: Report, pair: RunPair, difference: Difference) -> Extras:
     is_expensive = pays and plan is not None and plan.share > LARGE_SEARCH_SHARE
     never = "never" if difference.is_sure and not pays else None
     return Extras(
-        title=_break_even(break_even, plan),
+        title=_break_even(break_even, plan) if pays else "",
         sentences=(
             _search_cost(pair, break_even),
             _cold_start(pair),
@@ -235,7 +235,7 @@ DETERMINISM_PRICE = setting_rule(
     ),
     """
 Fires when a run with `cudnn.deterministic=True` and a run with otherwise the same flags were measured. It compares the
-baseline's pair first. If the flag costs time, the finding names the layer that lost most, and the algorithms before and after.
+baseline's pair first. If the flag saves no time, the finding names the convolutions whose algorithm changes.
 """,
 )
 

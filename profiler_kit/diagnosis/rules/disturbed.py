@@ -1,12 +1,23 @@
-"""A host whose cores were not free while steps were timed: other work, more threads than cores, a CPU limit, a changing clock."""
+"""A measurement that other work, the clock or too many threads disturbed."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from typing import Final
 
+from profiler_kit.diagnosis.disturbance import MAX_TIMED_FACTOR, timed_factor
 from profiler_kit.diagnosis.pairs import measured_runs
-from profiler_kit.diagnosis.phrases import Advice, advise, join_list, join_sentences, limit_percent, plural, quoted_name
+from profiler_kit.diagnosis.phrases import (
+    Advice,
+    advise,
+    factor_text,
+    join_list,
+    join_sentences,
+    limit_percent,
+    plural,
+    quoted_name,
+)
 from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.records.report import Evidence, Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
@@ -18,7 +29,139 @@ from profiler_kit.statistics.host_load import (
     disturbance_of,
     host_loads,
 )
-from profiler_kit.units import percent
+from profiler_kit.units import percent, text
+
+# On an idle H100 the two halves of a run differ by less than 1 %. A larger drift comes from the clock, or from other work.
+MAX_DRIFT: Final = 0.03
+# The median of fewer steps varies by more than the limit.
+MIN_STEPS: Final = 16
+# The profiler makes a step of short operators up to three times as long. More comes from other work on the machine.
+MAX_TRACED_FACTOR: Final = 4.0
+
+
+def _unsteady(report: Report) -> Iterator[Finding]:
+    """Yield at most one finding for drifting steps, and one for a throttled clock."""
+    runs = measured_runs(report)
+    drifting = [(run, drift) for run in runs if (drift := _drift(run)) is not None and abs(drift) > MAX_DRIFT]
+    if drifting:
+        yield _drift_finding(report, sorted(drifting, key=lambda item: -abs(item[1])))
+    throttled = [run for run in runs if _reasons(run)]
+    if throttled:
+        yield _throttle_finding(report, throttled)
+    run = report.baseline()
+    if run is None or run.clock != "operator" or not run.span_ns or run.step_ns is None:
+        return
+    if run.span_ns > MAX_TRACED_FACTOR * run.step_ns.median or timed_factor(run) >= MAX_TIMED_FACTOR:
+        yield _traced_finding(run, run.span_ns, run.step_ns.median)
+
+
+def _traced_finding(run: ConfigRun, traced_ns: int, timed_ns: int) -> Finding:
+    slow, fast = ("traced", "timed") if traced_ns > timed_ns else ("timed", "traced")
+    factor = factor_text(max(traced_ns, timed_ns) / min(traced_ns, timed_ns))
+    return new_finding(
+        severity="medium",
+        title=f"Unsteady measurement: the {slow} steps of {quoted_name(run)} took {factor} the {fast} ones",
+        explanation=join_sentences(
+            f"A traced step took {text(traced_ns, 'ns')}, a timed one {text(timed_ns, 'ns')}.",
+            "The profiler alone does not slow a step down as much, and the shares of operators and layers are uncertain."
+            if slow == "traced"
+            else "The profiler makes a step longer, not shorter: other work slowed the timed steps down, and the time outside "
+            "operators is uncertain.",
+        ),
+        advice="Stop other work on the machine and run again.",
+        evidence=evidence_of(run.config.name, ("traced step", traced_ns, "ns"), ("median step", timed_ns, "ns")),
+    )
+
+
+def _drift(run: ConfigRun) -> float | None:
+    """Return the change from the median of the first half of the steps to that of the second half, as a share."""
+    steps = run.steps_ns
+    if len(steps) < MIN_STEPS:
+        return None
+    first, second = (statistics.median(half) for half in (steps[: len(steps) // 2], steps[len(steps) // 2 :]))
+    return (second - first) / first if first > 0 else None
+
+
+def _reasons(run: ConfigRun) -> tuple[str, ...]:
+    return run.device_state.throttled_by if run.device_state is not None else ()
+
+
+def _drift_finding(report: Report, drifting: list[tuple[ConfigRun, float]]) -> Finding:
+    run, drift = drifting[0]
+    others = [quoted_name(other) for other, _ in drifting[1:]]
+    place = "machine" if run.clock == "operator" else "device"
+    return new_finding(
+        severity="medium" if any(other is report.baseline() for other, _ in drifting) else "low",
+        title=f"Unsteady measurement: the steps of {quoted_name(run)} changed by {percent(abs(drift))}",
+        explanation=join_sentences(
+            f"The second half of the {len(run.steps_ns)} timed steps takes {percent(abs(drift))} "
+            f"{'more' if drift > 0 else 'less'} time than the first half.",
+            _device_state(run),
+            f"The same holds for {join_list(others)}." if others else "",
+        ),
+        advice=f"Stop other work on the {place} and run again. If the steps still change, lock the clock or use more warm-up.",
+        evidence=tuple(
+            Evidence(name="second half against first", value=100.0 * share, unit="percent", where=other.config.name)
+            for other, share in drifting
+        ),
+        weight=abs(drift),
+    )
+
+
+def _device_state(run: ConfigRun) -> str:
+    state = run.device_state
+    if state is None or (state.sm_clock_hz is None and state.temperature_celsius is None):
+        return ""
+    clock = f"a clock of {state.sm_clock_hz / 1e6:,.0f} MHz" if state.sm_clock_hz is not None else ""
+    temperature = f"{state.temperature_celsius} degrees Celsius" if state.temperature_celsius is not None else ""
+    return f"Right after the steps, the device had {join_list([part for part in (clock, temperature) if part])}."
+
+
+def _throttle_finding(report: Report, runs: list[ConfigRun]) -> Finding:
+    reasons = list(dict.fromkeys(reason for run in runs for reason in _reasons(run)))
+    return new_finding(
+        severity="medium" if report.baseline() in runs else "low",
+        title=f"The device throttled its clock in {join_list([quoted_name(run) for run in runs])}: {join_list(reasons)}",
+        explanation=join_sentences(
+            f"Right after the timed steps, the device reported {join_list(reasons)}.",
+            _device_state(runs[0]),
+            "Throttling slows configurations with a higher load down more than others.",
+        ),
+        advice="Cool the device, raise its power limit, or lock its clock at a lower frequency. Then run again.",
+        evidence=(
+            *(
+                piece
+                for r in runs
+                for piece in evidence_of(r.config.name, ("throttled by", ", ".join(_reasons(r)), "text"))
+            ),
+            *(
+                piece
+                for run in runs
+                if run.device_state is not None
+                for piece in evidence_of(run.config.name, ("clock", run.device_state.sm_clock_hz, "count"))
+            ),
+        ),
+    )
+
+
+UNSTEADY = Rule(
+    "unsteady",
+    f"""
+Fires if the median of the second half of a run's timed steps differs from that of the first half by more than
+{limit_percent(MAX_DRIFT)} (with at least {MIN_STEPS} steps), if the device reports a throttled clock after these steps (power,
+heat), or if the traced steps of the baseline on a CPU take more than {MAX_TRACED_FACTOR:g} times as long as the timed ones, or
+the timed ones at least {MAX_TIMED_FACTOR:g} times as long as the traced ones.
+
+- `medium`: the baseline is affected.
+- `low`: only other runs are affected.
+
+The finding gives clock and temperature, if the report has them. Differences between these runs and others may come from the
+device.
+""",
+    _unsteady,
+    "reading",
+)
+
 
 # Of the machine's cores. Work on this many cores shares caches and lowers clocks, even if no thread waits for it.
 MAX_OTHER_SHARE: Final = 0.5
@@ -31,27 +174,11 @@ MAX_SM_CLOCK_CHANGE: Final = 0.05
 # The time of other work is counted in ticks of 10 ms per core.
 MIN_WALL_NS: Final = 100_000_000
 
-DOC = f"""
-Fires if the cores were not free while steps were timed:
-
-- the threads of the process waited for a core for at least {limit_percent(MAX_WAITING_SHARE)} of their time. If other work used
-  at least {MIN_OTHER_CORES:g} cores, it is the cause; otherwise the process and its workers have more threads than cores;
-- a CPU limit of the container stopped the process for at least {limit_percent(MAX_THROTTLED_SHARE)} of the steps;
-- other work used at least {limit_percent(MAX_OTHER_SHARE)} of the machine's cores, although no thread waited: it shares caches
-  and lowers clocks;
-- the clock of the core changed by at least {limit_percent(MAX_CLOCK_CHANGE)} between start and end of the steps, or that of the
-  device by at least {limit_percent(MAX_SM_CLOCK_CHANGE)}. Where the clock of the core is unknown, as in virtual machines, a fixed
-  piece of Python shows its speed, which has to change by {limit_percent(MAX_SPEED_CHANGE)}.
-
-`medium` if the baseline waited or was stopped, `low` otherwise. Linux reports waits and the use of the cores, so the rule is
-silent elsewhere. While the baseline is disturbed, findings about time on the host are less severe and say so, and rule
-`host_overhead` is silent on a CPU: waiting for a core looks like Python there.
-"""
 
 _STOP: Final = "Stop other work on the machine and run again."
 
 
-def check(report: Report) -> Iterator[Finding]:
+def _busy_host(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for cores that were not free, and one for changing clocks."""
     runs = [(run, disturbance) for run in measured_runs(report) if (disturbance := disturbance_of(run)) is not None]
     if not runs:
@@ -222,4 +349,24 @@ def _clock_finding(changed: list[tuple[ConfigRun, str, float]]) -> Finding:
     )
 
 
-RULE = Rule("busy_host", DOC, check, "reading")
+BUSY_HOST = Rule(
+    "busy_host",
+    f"""
+Fires if the cores were not free while steps were timed:
+
+- the threads of the process waited for a core for at least {limit_percent(MAX_WAITING_SHARE)} of their time. If other work used
+  at least {MIN_OTHER_CORES:g} cores, it is the cause; otherwise the process and its workers have more threads than cores;
+- a CPU limit of the container stopped the process for at least {limit_percent(MAX_THROTTLED_SHARE)} of the steps;
+- other work used at least {limit_percent(MAX_OTHER_SHARE)} of the machine's cores, although no thread waited: it shares caches
+  and lowers clocks;
+- the clock of the core changed by at least {limit_percent(MAX_CLOCK_CHANGE)} between start and end of the steps, or that of the
+  device by at least {limit_percent(MAX_SM_CLOCK_CHANGE)}. Where the clock of the core is unknown, as in virtual machines, a fixed
+  piece of Python shows its speed, which has to change by {limit_percent(MAX_SPEED_CHANGE)}.
+
+`medium` if the baseline waited or was stopped, `low` otherwise. Linux reports waits and the use of the cores, so the rule is
+silent elsewhere. While the baseline is disturbed, findings about time on the host are less severe and say so, and rule
+`host_overhead` is silent on a CPU: waiting for a core looks like Python there.
+""",
+    _busy_host,
+    "reading",
+)
