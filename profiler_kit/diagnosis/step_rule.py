@@ -51,7 +51,8 @@ class Shares:
 class StepPart:
     """A part of a step that has one cause.
 
-    - `ns`: its time, which decides its share of the step; `share`: where it is another one. `share_name`: its name as evidence.
+    - `ns`: its time, which decides its share of the step; `share`: where it is another one. `share_name`: its name
+      as evidence; empty for none.
     - `what`: the start of the title, which the share follows: ``Copies take``; or `title`: all of it.
     - `sentences`: why it takes time, without the name of the trace. Empty ones are left out.
     - `measures`: further evidence. `evidence`: that from another place than the step.
@@ -119,7 +120,9 @@ def step_finding(step: StepWork, share: float, part: StepPart, shares: Shares, o
         advice=part.advice,
         code=part.code,
         evidence=(
-            *evidence_of(step.name, (part.share_name, 100.0 * share, "percent"), *part.measures),
+            *evidence_of(
+                step.name, (part.share_name, 100.0 * share if part.share_name else None, "percent"), *part.measures
+            ),
             *part.evidence,
         ),
         paths=part.paths,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,17 +13,16 @@ from profiler_kit.diagnosis.phrases import (
     Advice,
     advise,
     join_list,
-    join_sentences,
     limit_percent,
     phase_name,
     plural,
     share_range,
 )
-from profiler_kit.diagnosis.rule import Rule, new_finding
-from profiler_kit.diagnosis.step_work import StepWork, idle_steps, worst_step
+from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
 from profiler_kit.diagnosis.timing import phase_shares
-from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
-from profiler_kit.records.traces import Queue, TraceSummary, WaitByPhase
+from profiler_kit.records.report import Report, Severity, TraceReport
+from profiler_kit.records.traces import TraceSummary, WaitByPhase
 from profiler_kit.units import percent, text
 
 # In percentage points. Launch gaps and rounding explain smaller differences between the clocks. The networks that led users to
@@ -51,41 +50,41 @@ class _Clocks:
         return self.host[phase] - self.kernel[phase]
 
 
-def _wrong_phase(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the phase that is overstated most in the baseline or in a trace."""
-    if (
-        worst := worst_step(idle_steps(report), lambda step: _clocks(report, step), lambda c: c.excess(c.phase))
-    ) is None:
-        return
-    step, clocks = worst.step, worst.match
-    phase = clocks.phase
+def _wrong_phase(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    clocks = _clocks(report, step)
+    if clocks is None:
+        return None
+    phase, host, kernel = clocks.phase, clocks.host, clocks.kernel
     timing = next((timing for timing in step.trace.phases if timing.phase == phase), None)
     is_waiting = isinstance(report, TraceReport) or step.busy_share >= MIN_BUSY_SHARE
-    understated = min(clocks.host, key=clocks.excess)
+    understated = min(host, key=clocks.excess)
     wait_ns, host_ns = (timing.wait_ns, timing.host_ns) if timing is not None else (0, None)
-    yield new_finding(
-        severity="high" if isinstance(report, Report) else "low",
-        title=_title(phase, clocks.host[phase], clocks.kernel[phase], is_waiting=is_waiting),
-        explanation=join_sentences(
-            f"{step.prefix}{_cause(phase, is_waiting=is_waiting)}",
+    severity: Severity = "high" if isinstance(report, Report) else "low"
+    return StepPart(
+        share=clocks.excess(phase),
+        share_name="",
+        least=severity,
+        most=severity,
+        title=_title(phase, host[phase], kernel[phase], is_waiting=is_waiting),
+        sentences=(
+            _cause(phase, is_waiting=is_waiting),
             f"The host waits for kernels for {text(wait_ns, 'ns')} of {text(host_ns, 'ns')} in {phase_name(phase)}."
             if wait_ns and host_ns
             else "",
             _phases_during_wait(step.trace, phase),
-            f"The {clocks.clock} shows {percent(clocks.host[understated])} for {phase_name(understated)}; by kernel time it "
-            f"takes {percent(clocks.kernel[understated])}.",
+            f"The {clocks.clock} shows {percent(host[understated])} for {phase_name(understated)}; by kernel time it "
+            f"takes {percent(kernel[understated])}.",
             _all_configurations(report, phase) if isinstance(report, Report) else "",
-            worst.others_sentence(),
         ),
         advice=_advice(phase),
-        evidence=(
-            Evidence(name=f"{name} by {clock}", value=100.0 * shares[name], unit="percent", where=step.name)
-            for name in (phase, *(name for name in clocks.host if name != phase))
-            for clock, shares in ((clocks.clock, clocks.host), ("kernel time", clocks.kernel))
+        measures=tuple(
+            (f"{name} by {clock}", 100.0 * shares[name], "percent")
+            for name in (phase, *(name for name in host if name != phase))
+            for clock, shares in ((clocks.clock, host), ("kernel time", kernel))
         ),
         # reading the loss in every step keeps the host from running ahead; `no_item` measures the cost
         trials=trials_of(report, *(("no_item",) if phase == "loss" else ())),
-        weight=clocks.excess(phase),
+        claims=(),
     )
 
 
@@ -185,8 +184,10 @@ def _phases_during_wait(trace: TraceSummary, name: str) -> str:
     return f"The kernels of {join_list(shares)} run during this wait." if shares else ""
 
 
-WRONG_PHASE = Rule(
+WRONG_PHASE = step_rule(
     "wrong_phase",
+    _wrong_phase,
+    Shares(MAX_DIFFERENCE_POINTS / 100.0),
     f"""
 Fires if a stopwatch (`time.time()` around each phase, without synchronization) overstates the share of one phase in the
 baseline's step by more than {MAX_DIFFERENCE_POINTS:g} percentage points, compared with kernel time. `high` in a report, `low`
@@ -199,9 +200,8 @@ phase that launched the kernel. The rule does not cover CPUs: they do not queue 
 In a trace, the host time of each phase replaces the stopwatch. The same limit holds if the host waits for the device for at least
 {limit_percent(MIN_WAIT_SHARE)} of the phase. If the launch queue is full, waits occur everywhere (rule `launch_queue_full`).
 """,
-    _wrong_phase,
-    "reading",
-    "both",
+    topic="reading",
+    steps=idle_steps,
 )
 
 
@@ -209,50 +209,38 @@ In a trace, the host time of each phase replaces the stopwatch. The same limit h
 AGREEING_STEP_SHARE: Final = 0.8
 
 
-def _launch_queue_full(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace with the longest delay between launch and kernel."""
-    if (
-        worst := worst_step(
-            idle_steps(report), lambda step: _misleading_queue(step.trace), lambda queue: float(queue.delay_ns)
-        )
-    ) is None:
-        return
-    queue, trace = worst.match, worst.step.trace
+def _launch_queue(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    queue = step.trace.queue
+    if not step.on_device or queue is None or not (queue.full or queue.growing):
+        return None
     depth = plural(queue.max_depth, "launch", "launches")
-    yield new_finding(
-        severity="low" if queue.full else "info",
-        title=(
-            f"The launch queue is full ({depth}): times on the host do not show the time of the work"
-            if queue.full
-            else f"The host runs ahead by up to {depth}: times on the host are shorter than the work"
-        ),
-        explanation=join_sentences(
-            f"{worst.step.prefix}Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch.",
+    return StepPart(
+        ns=queue.delay_ns,
+        share_name="",
+        most="low" if queue.full else "info",
+        title=f"The launch queue is full ({depth}): times on the host do not show the time of the work"
+        if queue.full
+        else f"The host runs ahead by up to {depth}: times on the host are shorter than the work",
+        sentences=(
+            f"Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch.",
             f"The queue holds up to {depth}, and it is full: the host waited {text(queue.blocked_ns, 'ns')} for a free slot, at "
             "arbitrary lines of the loop."
             if queue.full
             else f"The queue holds up to {depth}, and it was still growing when the trace ended.",
-            _largest_difference(trace),
-            _step_marks(trace),
-            worst.others_sentence(),
+            _largest_difference(step.trace),
+            _step_marks(step.trace),
         ),
         advice="Compare phases by device time. To time them in your own code, use torch.cuda.Event, or call {code} before and "
         "after. Record more warm-up steps, so that the queue reaches its steady state.",
         code="torch.cuda.synchronize()",
-        evidence=(
-            Evidence(
-                name="maximum depth of the launch queue", value=queue.max_depth, unit="count", where=worst.step.name
-            ),
-            Evidence(name="median delay of a launch", value=queue.delay_ns, unit="ns", where=worst.step.name),
-            Evidence(name="wait for a free slot", value=queue.blocked_ns, unit="ns", where=worst.step.name),
+        measures=(
+            ("maximum depth of the launch queue", queue.max_depth, "count"),
+            ("median delay of a launch", queue.delay_ns, "ns"),
+            ("wait for a free slot", queue.blocked_ns, "ns"),
         ),
+        weight=0.0,
+        claims=(),
     )
-
-
-def _misleading_queue(trace: TraceSummary) -> Queue | None:
-    """Return the launch queue of `trace` if it is full or growing."""
-    queue = trace.queue
-    return queue if trace.clock == "device" and queue is not None and (queue.full or queue.growing) else None
 
 
 def _largest_difference(trace: TraceSummary) -> str:
@@ -274,8 +262,10 @@ def _step_marks(trace: TraceSummary) -> str:
     return f"Step marks on the host last {low} to {high}; a step takes the device {text(trace.step_ns, 'ns')}."
 
 
-LAUNCH_QUEUE_FULL = Rule(
+LAUNCH_QUEUE_FULL = step_rule(
     "launch_queue_full",
+    _launch_queue,
+    Shares(0.0),
     """
 Fires for a trace in which the launch queue is full or still growing.
 
@@ -286,7 +276,6 @@ Fires for a trace in which the launch queue is full or still growing.
 
 Neither slows the device down. Only times on the host are misleading.
 """,
-    _launch_queue_full,
-    "reading",
-    "both",
+    topic="reading",
+    steps=idle_steps,
 )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import Advice, advise, join_sentences, limit_percent, plural
+from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent, plural
 from profiler_kit.diagnosis.recorded import (
     BOTH_ACTIVITIES,
     MIN_UNRECORDED_SHARE,
@@ -13,10 +12,10 @@ from profiler_kit.diagnosis.recorded import (
     record_code,
     unrecorded_text,
 )
-from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
-from profiler_kit.diagnosis.step_work import all_steps, idle_steps, worst_step
+from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, all_steps, idle_steps
 from profiler_kit.records.claims import idle_claims
-from profiler_kit.records.report import Evidence, Finding, TraceReport
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import IDLE_CAUSES, MAX_UNRECORDED_SHARE, TraceSummary, idle_by_cause
 from profiler_kit.units import percent, text
 
@@ -24,43 +23,37 @@ from profiler_kit.units import percent, text
 MAX_UNLINKED_SHARE: Final = 0.05
 # Unattributed time cannot be explained at all, so the limit is lower.
 MAX_UNATTRIBUTED_SHARE: Final = 0.01
-# Above this, the shares of phases are unreliable.
-LARGE_UNATTRIBUTED_SHARE: Final = 0.10
 
 
-def _partial_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace with the largest unlinked or unattributed share."""
-    if (
-        worst := worst_step(idle_steps(report), lambda step: _uncertain_share(step.trace), lambda share: share)
-    ) is None:
-        return
-    trace = worst.step.trace
-    unattributed, unlinked = _unattributed_and_unlinked(trace)
+def _partial_trace(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    trace = step.trace
+    unattributed, unlinked = trace.unattributed_ns / trace.busy_ns, trace.unlinked_ns / trace.busy_ns
+    if trace.clock != "device" or (unattributed <= MAX_UNATTRIBUTED_SHARE and unlinked <= MAX_UNLINKED_SHARE):
+        return None
     missing_launches = trace.device_events - trace.linked
-    yield new_finding(
-        severity="medium" if unattributed > LARGE_UNATTRIBUTED_SHARE else "low",
+    return StepPart(
+        share=unattributed,
+        share_name="",
         title=f"Incomplete trace: {percent(unlinked)} of the device time has no launch in the trace, {percent(unattributed)} is "
         "unattributed",
-        explanation=join_sentences(
-            f"{worst.step.prefix}The launches of {plural(missing_launches, 'device event')} of "
+        sentences=(
+            f"The launches of {plural(missing_launches, 'device event')} of "
             f"{trace.device_events:,} are missing; these events take {text(trace.unlinked_ns, 'ns')}."
             if missing_launches
-            else f"{worst.step.prefix}The trace has no phase for {text(trace.unattributed_ns, 'ns')} of device time.",
+            else f"The trace has no phase for {text(trace.unattributed_ns, 'ns')} of device time.",
             f"{text(trace.aligned_ns, 'ns')} of it was attributed by matching the same kernels in another step."
             if trace.aligned_ns
             else "",
             "Shares of phases and modules are uncertain by the unattributed share." if unattributed > 0 else "",
-            worst.others_sentence(),
         ),
         advice=_partial_advice(trace),
-        evidence=(
-            Evidence(name="launched outside the trace", value=100.0 * unlinked, unit="percent", where=worst.step.name),
-            Evidence(name="unattributed", value=100.0 * unattributed, unit="percent", where=worst.step.name),
-            Evidence(
-                name="attributed by matching another step", value=trace.aligned_ns, unit="ns", where=worst.step.name
-            ),
+        measures=(
+            ("launched outside the trace", 100.0 * unlinked, "percent"),
+            ("unattributed", 100.0 * unattributed, "percent"),
+            ("attributed by matching another step", trace.aligned_ns, "ns"),
         ),
         weight=max(unattributed, unlinked),
+        claims=(),
     )
 
 
@@ -80,71 +73,50 @@ def _partial_advice(trace: TraceSummary) -> Advice:
 _MARK_STEPS: Final = "Call prof.step() at the end of each step."
 
 
-def _unattributed_and_unlinked(trace: TraceSummary) -> tuple[float, float]:
-    return trace.unattributed_ns / trace.busy_ns, trace.unlinked_ns / trace.busy_ns
-
-
-def _uncertain_share(trace: TraceSummary) -> float | None:
-    if trace.clock != "device":
-        return None
-    unattributed, unlinked = _unattributed_and_unlinked(trace)
-    if unattributed <= MAX_UNATTRIBUTED_SHARE and unlinked <= MAX_UNLINKED_SHARE:
-        return None
-    return max(unattributed, unlinked)
-
-
-PARTIAL_TRACE = Rule(
+PARTIAL_TRACE = step_rule(
     "partial_trace",
+    _partial_trace,
+    Shares(0.0, medium=0.10, of="the device time without a phase"),  # above, the shares of phases are unreliable
     f"""
 Fires for a trace if more than {limit_percent(MAX_UNLINKED_SHARE)} of the device's busy time has no launch in the trace, or more
 than {limit_percent(MAX_UNATTRIBUTED_SHARE)} is unattributed (without a phase).
 
-- `medium`: more than {limit_percent(LARGE_UNATTRIBUTED_SHARE)} is unattributed.
-- `low`: below that.
-
 Kernels that were queued when the recording started have no launch in the trace. If another step runs the same kernels, they are
 attributed by matching that step. A trace without host events has no attribution at all.
 """,
-    _partial_trace,
-    "note",
-    "traces",
+    topic="note",
+    steps=idle_steps,
+    reads="traces",
 )
-
 
 # From here on, the missing work can change what bounds the step.
 LARGE_MISSING_SHARE: Final = 0.1
 
 
-def _device_not_recorded(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace that lacks most."""
-    if any(trace.hardware_counters for trace in report.traces):
-        return
-    if (
-        worst := worst_step(all_steps(report), lambda step: _device_missing_share(step.trace), lambda share: share)
-    ) is None:
-        return
-    trace, share = worst.step.trace, worst.match
-    record = trace.device_record
-    assert record is not None
+def _device_not_recorded(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    trace, share, record = step.trace, _missing_share(step.trace), step.trace.device_record
+    if share is None or record is None or trace.hardware_counters:
+        return None
     is_partial = not trace.is_unrecorded
     launches = trace.unrecorded_share >= MIN_UNRECORDED_SHARE or trace.is_unrecorded
     unknown_share = idle_by_cause(trace.idle).get("unknown", 0) / max(1, trace.span_ns)
     explains_idle = is_partial and unknown_share >= LARGE_MISSING_SHARE
     reason = unrecorded_text(trace) if launches else lost_text(trace)
-    yield new_finding(
-        severity="high" if not is_partial else "medium" if share >= LARGE_MISSING_SHARE else "low",
+    return StepPart(
+        share=share,
+        share_name="",
+        least="high" if not is_partial else "info",
+        most="medium" if is_partial else "high",
         title=f"The device was {'recorded in part' if is_partial or trace.clock == 'device' else 'not recorded'}: {reason}",
-        explanation=join_sentences(
-            f"{worst.step.prefix}The trace says nothing about the device: neither whether it is busy, nor its waits."
+        sentences=(
+            "The trace says nothing about the device: neither whether it is busy, nor its waits."
             if not is_partial
-            else f"{worst.step.prefix}The time of missing work looks idle.",
+            else "The time of missing work looks idle.",
             "The host's times are those of launching the work." if not is_partial else "",
             f"{lost_text(trace)}." if record.lost_events and launches else "",
-            worst.others_sentence(),
         ),
         advice=_device_advice(trace),
-        evidence=evidence_of(
-            worst.step.name,
+        measures=(
             ("launches", record.launches, "count"),
             ("launches without a kernel", record.unrecorded_launches, "count"),
             ("device events", trace.device_events, "count"),
@@ -155,7 +127,7 @@ def _device_not_recorded(report: TraceReport) -> Iterator[Finding]:
     )
 
 
-def _device_missing_share(trace: TraceSummary) -> float | None:
+def _missing_share(trace: TraceSummary) -> float | None:
     """Return the share of the device's work that is missing; None for too little."""
     record = trace.device_record
     if record is None:
@@ -193,80 +165,66 @@ def _device_advice(trace: TraceSummary) -> Advice:
     )
 
 
-DEVICE_NOT_RECORDED = Rule(
+DEVICE_NOT_RECORDED = step_rule(
     "device_not_recorded",
+    _device_not_recorded,
+    Shares(0.0, medium=LARGE_MISSING_SHARE, of="the launches or device events that are missing"),
     f"""
 Fires for a trace of a program that uses a device, if the trace lacks the work of the device: the calls that launch kernels have
 no kernels, or no device work was recorded and the program calls operators of a device's library (`aten::cudnn_convolution`,
 `nccl:all_reduce`), allocates memory on a device, or runs its backward pass on autograd's thread of a device. It also fires for
 device events of the file that could not be read.
 
-- `high`: at least {limit_percent(MAX_UNRECORDED_SHARE)} of the launches have no kernels, or there is no device work. Nothing can
-  be said about the device. The times of the host are those of launching, so no other rule reads such a trace.
-- `medium`: at least {limit_percent(LARGE_MISSING_SHARE)} of the launches have no kernels, or of the device events could not be
-  read.
-- `low`: at least {limit_percent(MIN_UNRECORDED_SHARE)} of the launches have no kernels, or fewer device events could not be read.
+It is `high` if at least {limit_percent(MAX_UNRECORDED_SHARE)} of the launches have no kernels, or if there is no device work.
+Nothing can be said about the device then. The times of the host are those of launching, so no other rule reads such a trace.
+Fewer than {limit_percent(MIN_UNRECORDED_SHARE)} of the launches may lack their kernel.
 
 A program whose operators look the same on a CPU, recorded without the device, is not recognized.
 """,
-    _device_not_recorded,
-    "runs",
-    "traces",
+    topic="runs",
+    steps=all_steps,
     states_share=False,
+    reads="traces",
 )
 
-
-# Whole traces lack none, or, where threads end, up to two fifths.
-MIN_MISSING_SHARE: Final = 0.9
-# Fewer are the numbers of a single block.
+# Fewer missing events are the numbers of a single block.
 MIN_MISSING_EVENTS: Final = 500
 
 
-def _filtered_trace(report: TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding, for the trace that lacks the largest share."""
-    if (
-        worst := worst_step(all_steps(report), lambda step: _filtered_missing_share(step.trace), lambda share: share)
-    ) is None:
-        return
-    trace, share = worst.step.trace, worst.match
+def _filtered_trace(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    trace = step.trace
     idle = trace.idle_ns / trace.span_ns if trace.span_ns else 0.0
-    yield new_finding(
-        severity="medium",
-        title=f"Filtered trace: at least {percent(share)} of its host events were removed",
-        explanation=join_sentences(
-            f"{worst.step.prefix}The numbers of its operators and ranges have gaps: at least {trace.missing_events:,} events "
-            "are missing.",
+    if trace.missing_events < MIN_MISSING_EVENTS:
+        return None
+    return StepPart(
+        share=trace.missing_share,
+        share_name="missing host events, share",
+        title=f"Filtered trace: at least {percent(trace.missing_share)} of its host events were removed",
+        sentences=(
+            f"The numbers of its operators and ranges have gaps: at least {trace.missing_events:,} events are missing.",
             f"The time of removed events looks idle, so the causes of the idle time, {percent(idle)} of the time, are "
             "uncertain.",
-            worst.others_sentence(),
         ),
         advice="Inspect the file that torch.profiler exported, before sampling or filtering: {code}. To get a smaller file, "
         "record fewer steps: torch.profiler.schedule(wait=1, warmup=2, active=2).",
         code='prof.export_chrome_trace("trace.json.gz")',
-        evidence=(
-            Evidence(name="missing host events, share", value=100.0 * share, unit="percent", where=worst.step.name),
-            Evidence(name="missing host events", value=trace.missing_events, unit="count", where=worst.step.name),
-        ),
+        measures=(("missing host events", trace.missing_events, "count"),),
         weight=idle,
         claims=idle_claims(*IDLE_CAUSES),
     )
 
 
-def _filtered_missing_share(trace: TraceSummary) -> float | None:
-    share = trace.missing_share
-    return share if trace.missing_events >= MIN_MISSING_EVENTS and share >= MIN_MISSING_SHARE else None
-
-
-FILTERED_TRACE = Rule(
+FILTERED_TRACE = step_rule(
     "filtered_trace",
-    f"""
-Fires for a trace that lacks at least {limit_percent(MIN_MISSING_SHARE)} of its host events. The profiler numbers operators and
-ranges as they begin, so gaps in the numbers show that events were removed from the file, by sampling or by a filter.
-
-Always `medium`. The time of removed events looks idle, so the finding precedes all others about idle time.
-""",
     _filtered_trace,
-    "reading",
-    "traces",
+    Shares(0.9, of="the host events"),  # whole traces lack none, or, where threads end, up to two fifths
+    """
+Fires for a trace that lacks most of its host events. The profiler numbers operators and ranges as they begin, so gaps in the
+numbers show that events were removed from the file, by sampling or by a filter. The time of removed events looks idle, so the
+finding precedes all others about idle time.
+""",
+    topic="reading",
+    steps=all_steps,
     states_share=False,
+    reads="traces",
 )
