@@ -1,7 +1,7 @@
 """Rank findings by what a step would save without their causes.
 
 The next finding in the order is always the one without which the step would save most once the findings before it are repaired
-(`savings.StepSavings`), after the causes that explain a part of it. Where the steps cannot be replayed, the step is a sequence
+(`StepSavings`), after the causes that explain a part of it. Where the steps cannot be replayed, the step is a sequence
 of its parts (`account.Account`), and removing a part saves its share. Findings of at least `medium` severity precede the others,
 which are less certain or save less. A finding that explains little of a trace, or that earlier ones mostly explain, is at most
 `low` there.
@@ -13,12 +13,15 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from profiler_kit.diagnosis.account import Account, step_account
-from profiler_kit.diagnosis.savings import StepSavings
 from profiler_kit.records.claims import PEAK
 from profiler_kit.records.report import SEVERITIES, Finding, Report, Severity, TraceReport
+from profiler_kit.records.traces import Saving
+
+if TYPE_CHECKING:
+    from profiler_kit.simulation.step_model import Change, StepModel
 
 # Savings that differ by less than this are about the same: severity and weight decide.
 TIE: Final = 0.05
@@ -35,6 +38,32 @@ MIN_ADDED_SHARE: Final = 0.03
 MAX_EXPLAINED_PART: Final = 0.5
 LARGE_ADDED_SHARE: Final = 0.25
 SERIOUS: Final = ("high", "medium")
+
+
+class StepSavings:
+    """The savings of findings, as shares of the step without the profiler.
+
+    Of several traces, the largest counts: a finding is about the trace that it affects most.
+    """
+
+    def __init__(self, models: Sequence[StepModel]) -> None:
+        self._models = models
+
+    def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
+        """Return the share of the step that goes with `finding`, once `after` is repaired."""
+        gone = [_change(repaired) for repaired in after]
+        return max(model.saving(_change(finding), gone) for model in self._models)
+
+    def saving(self, finding: Finding) -> Saving:
+        """Return the saving of `finding` alone, and its range over the possible costs of the profiler."""
+        usual, *others = max(model.savings(_change(finding)) for model in self._models)
+        return Saving(median=usual, low=min(usual, *others), high=max(usual, *others))
+
+
+def _change(finding: Finding) -> Change:
+    from profiler_kit.simulation.step_model import Change  # reads arrays, which a saved report does not need
+
+    return Change(finding.claims, (1.0 - finding.keeps) * finding.weight)
 
 
 def rank(

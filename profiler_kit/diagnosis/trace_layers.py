@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from profiler_kit.diagnosis.convolution import half_kernel, operator_text
 from profiler_kit.diagnosis.phrases import (
     Advice,
     advise,
@@ -19,7 +20,6 @@ from profiler_kit.diagnosis.phrases import (
 )
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.step_work import StepWork, total_ns, work_of
-from profiler_kit.diagnosis.trace_shapes import half_kernel, operator_text
 from profiler_kit.diagnosis.work_groups import is_product
 from profiler_kit.records.claims import Claim, kernel_claims, module_claims
 from profiler_kit.records.counts import PSEUDO_PATHS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
@@ -16,7 +16,6 @@ from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE
 from profiler_kit.diagnosis.recorded import readable_traces, without_profiler
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.remedies import advised_remedy, remedies
-from profiler_kit.diagnosis.sequence import step_sequence
 from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.diagnosis.trace_cost import CAUSE_WORDS, trace_cost
 from profiler_kit.records.claims import PEAK
@@ -434,3 +433,23 @@ def _unexplained(busy: float | None, idle: float | None) -> str:
         return ""
     parts = [f"{percent(share)} {kind}" for share, kind in ((busy, "busy"), (idle, "idle")) if share >= 0.001]
     return join_sentences(f"Not explained by any finding: {' and '.join(parts)} time.")
+
+
+# A repair that saves less of the step does not deserve a line in the sequence.
+MIN_SAVING: Final = 0.05
+MAX_REPAIRS: Final = 4
+
+
+def step_sequence(findings: Sequence[Finding], step_ns: int) -> tuple[StepAfter, ...]:
+    """Return what a step of `step_ns` takes after each repair, in the order of `findings`, which are ranked.
+
+    Only findings with a replayed saving count. A finding that saves nothing now but would after another repair is part of it.
+    """
+    steps: list[StepAfter] = []
+    left = 1.0
+    for number, finding in enumerate(findings, start=1):
+        if finding.saving is None or (finding.share or 0.0) < MIN_SAVING or len(steps) == MAX_REPAIRS:
+            continue
+        left = max(0.0, left - (finding.share or 0.0))
+        steps.append(StepAfter(finding=number, step_ns=round(left * step_ns)))
+    return tuple(steps)

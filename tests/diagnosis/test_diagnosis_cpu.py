@@ -12,8 +12,7 @@ from diagnose_lab import moving, roofed, twice
 from traced_runs import traced_run, with_traced
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.diagnosis.arithmetic import step_arithmetic
-from profiler_kit.diagnosis.roofline import roofline
+from profiler_kit.diagnosis.roofline import roofline, step_arithmetic
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report

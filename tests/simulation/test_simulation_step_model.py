@@ -11,7 +11,7 @@ from inspection_traces import Event, call, kernel, launch, mark, op, table
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.launch_sites import launch_sites, loop_functions
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.diagnosis.savings import StepSavings
+from profiler_kit.diagnosis.ranking import StepSavings
 from profiler_kit.records.claims import claim_of_text, kernel_claims
 from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import WorkSite

@@ -9,7 +9,6 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials, find_trials
 from profiler_kit.diagnosis.convolution import CHANNEL_MULTIPLE, layer_channels
-from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.pairs import count_differences, counterpart, plain_runs
 from profiler_kit.diagnosis.phrases import (
@@ -25,7 +24,7 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
 )
 from profiler_kit.diagnosis.rule import Rule, new_finding
-from profiler_kit.diagnosis.timing import busy_share, layer_timing, module_node
+from profiler_kit.diagnosis.timing import Efficiency, busy_share, efficiency, layer_timing, module_node
 from profiler_kit.records.claims import module_claims
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import (

@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from math import fsum
 from typing import Final, NamedTuple
 
-from profiler_kit.diagnosis.convolution import CHANNEL_MULTIPLE, Channels, layer_channels, round_up_to_multiple
+from profiler_kit.diagnosis.convolution import (
+    CHANNEL_MULTIPLE,
+    Channels,
+    layer_channels,
+    operator_text,
+    round_up_to_multiple,
+    shaped_channels,
+)
 from profiler_kit.diagnosis.facts import counts_of
 from profiler_kit.diagnosis.phrases import join_list, layer_name, limit_percent
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, total_ns, work_claims
-from profiler_kit.diagnosis.trace_shapes import operator_text, shaped_channels
 from profiler_kit.records.claims import kernel_claims, module_claims
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import is_contraction, math_name

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import convolution_of, join_sizes
-from profiler_kit.diagnosis.efficiency import efficiency
 from profiler_kit.diagnosis.layer_changes import LayerChange, StepBounds, layer_changes, step_bounds
 from profiler_kit.diagnosis.phrases import (
     capitalize,
@@ -20,7 +19,7 @@ from profiler_kit.diagnosis.phrases import (
 )
 from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.step_work import StepWork, step_works, worst_step
-from profiler_kit.diagnosis.timing import module_node, ratio
+from profiler_kit.diagnosis.timing import efficiency, module_node, ratio
 from profiler_kit.diagnosis.trace_layers import MIN_TIME_SHARE, dominant_layer, layer_at
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
