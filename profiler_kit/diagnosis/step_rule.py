@@ -54,7 +54,7 @@ class StepPart:
     - `ns`: its time, which decides its share of the step; `share`: where it is another one. `share_name`: its name
       as evidence; empty for none.
     - `what`: the start of the title, which the share follows: ``Copies take``; or `title`: all of it.
-    - `sentences`: why it takes time, without the name of the trace. Empty ones are left out.
+    - `sentences`: why it takes time, without the name of the trace. Empty ones are left out. `lead`: what holds for any trace.
     - `measures`: further evidence. `evidence`: that from another place than the step.
     - `weight`: as in `Finding`, where it is not the share. `least`, `most`: limits of the severity.
     - `code`, `claims`, `paths`, `trials`, `computed`: as in `new_finding`.
@@ -64,6 +64,7 @@ class StepPart:
     share: float | None = None
     what: str = ""
     title: str = ""
+    lead: str = ""
     sentences: tuple[str, ...]
     advice: Advice | str
     claims: tuple[Claim, ...]
@@ -116,7 +117,7 @@ def step_finding(step: StepWork, share: float, part: StepPart, shares: Shares, o
     return new_finding(
         severity=max(severity, part.most, key=SEVERITIES.index),
         title=part.title or f"{part.what} {percent(share)} of the {step.facts.whole}",
-        explanation=join_sentences(f"{step.prefix}{part.sentences[0]}", *part.sentences[1:], others),
+        explanation=join_sentences(part.lead, f"{step.prefix}{part.sentences[0]}", *part.sentences[1:], others),
         advice=part.advice,
         code=part.code,
         evidence=(

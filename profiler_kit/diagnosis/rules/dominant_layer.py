@@ -88,7 +88,7 @@ def _dominant_layer(report: Report | TraceReport, step: StepWork) -> StepPart | 
     return replace(
         part,
         title=f"{layer_name_capitalized(counted.node.path)} {_work_and_time(counted, step)}",
-        sentences=(_work_text(counted), *part.sentences),
+        lead=_work_text(counted),
         advice=_advice(counted),
         evidence=tuple(_evidence(counted)),
         computed=bool(counted.alternatives()) and not counted.is_fast,
