@@ -10,7 +10,7 @@ from profiler_kit.records.counts import is_inside
 from profiler_kit.records.traces import IDLE_CAUSES, IdleCause
 
 Pool = Literal["busy", "idle", "host", "site", "peak"]
-Kind = Literal["", "cause", "phase", "module", "kernel", "function", "operator"]
+Kind = Literal["", "cause", "phase", "module", "kernel", "function", "call", "operator"]
 
 POOLS: Final[tuple[Pool, ...]] = get_args(Pool)
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -25,8 +25,8 @@ class Claim:
 
     - `pool`: ``busy``, work; ``idle``, idle time; ``host``, idle time in which the device waits for the host; ``site``, all work,
       launches and waits of one place of the program; ``peak``, peak memory.
-    - `kind`, `name`: the part of it: the cause of idle time; a phase, a module with its children, or a kernel; a function, an
-      operator, a phase or a module alone as the place. Empty for all of it.
+    - `kind`, `name`: the part of it: the cause of idle time; a phase, a module with its children, or a kernel; a function, a
+      call with all that it calls, an operator, a phase or a module alone as the place. Empty for all of it.
     """
 
     pool: Pool

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline, idle_gaps
 from profiler_kit.attribution.host_time import host_waits
-from profiler_kit.attribution.launch_sites import Site, launch_sites, loop_functions
+from profiler_kit.attribution.launch_sites import Site, launch_sites
 from profiler_kit.attribution.result import Attribution, phase_name
 from profiler_kit.records.claims import Claim
 from profiler_kit.records.counts import PSEUDO_PATHS
@@ -49,8 +49,8 @@ USUAL: Final = 0  # the index of the profiler's usual cost
 # A replay takes 2 us for each node, and a report asks for some fifty: the steps in the middle of a long trace are enough.
 MAX_NODES: Final = 8_000
 MAX_STEP_NODES: Final = 50_000
-MAX_SITES: Final = 8  # of functions, and of operators
-SITE_KINDS: Final = ("source", "operator", "phase")  # the fields of a site by which work is grouped
+MAX_SITES: Final = 6  # of each kind
+SITE_KINDS: Final = ("source", "operator", "phase", "call")  # the fields of a site by which work is grouped
 # What the step's own function launches besides is a place in it from a fifth of all launches on.
 MIN_LOOP_LAUNCHES: Final = 0.2
 MAX_OPERATORS: Final = 3  # of a function
@@ -191,10 +191,16 @@ class StepModel:
 def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
     """Return the functions, operators, modules and phases without which a step would save most."""
     labels = model.labels
-    by_site = ((kind, [getattr(site, kind) for site in labels.sites], labels.site) for kind in SITE_KINDS)
+    trains = any(
+        site.has_backward for site in labels.sites
+    )  # otherwise a loop calls the model, and nothing else shows it
+    kinds = SITE_KINDS if trains else SITE_KINDS[:-1]
+    by_site = ((kind, [getattr(site, kind) for site in labels.sites], labels.site) for kind in kinds)
     modules = ["" if path in PSEUDO_PATHS else path for path in labels.modules]  # phases, which have sites of their own
     groups = (*by_site, ("module", modules, labels.site_module))
-    return tuple(site for kind, names, number in groups for site in _sites_by(model, names, number, kind))
+    sites = [site for kind, names, number in groups for site in _sites_by(model, names, number, kind)]
+    alone = {(site.source, site.launches) for site in sites}  # functions that call no other
+    return tuple(site for site in sites if (site.call, site.launches) not in alone or not site.call)
 
 
 def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) -> list[WorkSite]:
@@ -203,7 +209,7 @@ def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) ->
     labels, is_device, ns = model.labels, model.traced.is_device, model.untraced[USUAL].duration_ns
     index = {name: i for i, name in enumerate(dict.fromkeys(name for name in names if name))}
     group = np.array([*(index.get(name, NONE) for name in names), NONE], np.int32)[number]
-    computes = _computes(labels)
+    computes = _computes(labels, whole=kind == "call")
     totals = np.bincount(group[group != NONE], ns[group != NONE], minlength=len(index))
     unique = tuple(index)
     rows = []
@@ -222,6 +228,7 @@ def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) ->
                 source=unique[index_of_group] if kind == "source" else "",
                 operator=unique[index_of_group] if kind == "operator" else "",
                 module=unique[index_of_group] if kind == "module" else "",
+                call=unique[index_of_group] if kind == "call" else "",
                 phase=_longest_phase(labels.phase[work], ns[work]),
                 launches=len(work) / max(model.traced.steps, 1),
                 launch_share=launch_share,
@@ -233,10 +240,18 @@ def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) ->
     return sorted(rows, key=lambda row: -row.saving.median)
 
 
-def _computes(labels: Labels) -> Mask:
-    """Return which nodes belong to operators that launch products."""
+def _computes(labels: Labels, *, whole: bool) -> Mask:
+    """Return which nodes are the purpose of a step: operators that launch products, in a training step only with a backward pass.
+
+    `whole`: for a call with all that it calls. Then all work with a backward pass is the purpose.
+    """
     products = {labels.sites[i].operator for i in np.unique(labels.site[labels.is_product]).tolist() if i != NONE}
-    mask: Mask = np.array([*(site.operator in products for site in labels.sites), False])[labels.site]
+    trains = any(site.has_backward for site in labels.sites)
+    purpose = (
+        site.has_backward and (whole or site.operator in products) if trains else site.operator in products
+        for site in labels.sites
+    )
+    mask: Mask = np.array([*purpose, False])[labels.site]
     return mask
 
 
@@ -372,7 +387,7 @@ def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, 
     kernels = tuple(table.names[i] if i != NONE else "" for i in used.tolist())
     labels = Labels(
         sites=sites.sites,
-        loops=loop_functions(attribution, sites.sites, attribution.device.launch[attribution.device.launch != NONE]),
+        loops=sites.loops,
         site=sites.number,
         modules=tuple(module.path for module in attribution.modules),
         kernels=kernels,

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from inspection_traces import Event, call, kernel, launch, mark, op, table
+from inspection_traces import ENGINE, Event, call, kernel, launch, mark, node, op, table
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.launch_sites import launch_sites, loop_functions
+from profiler_kit.attribution.launch_sites import launch_sites
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.diagnosis.ranking import StepSavings
+from profiler_kit.diagnosis.work_sites import removable_sites
 from profiler_kit.records.claims import claim_of_text, kernel_claims
 from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import WorkSite
@@ -141,9 +142,51 @@ def test_a_function_around_all_launches_is_the_step_and_no_place_in_it(tmp_path:
         events.append(call("train.py(3): clip", i * STEP_US + 100, i * STEP_US + 1000))
     attribution = attribute(table(tmp_path, events))
     launches = attribution.device.launch[attribution.device.launch != NONE]
-    found = launch_sites(attribution, launches).sites
-    assert {site.source for site in found} == {"train.py(1): step", "train.py(3): clip"}
-    assert loop_functions(attribution, found, launches) == {"train.py(1): step"}
+    found = launch_sites(attribution, launches)
+    assert {(site.source, site.call) for site in found.sites} == {
+        ("train.py(1): step", ""),
+        ("train.py(3): clip", "train.py(3): clip"),
+    }
+    assert found.loops == {"train.py(1): step"}
+
+
+def training(i: int, *, evaluates: bool) -> list[Event]:
+    """A training step whose model runs twice: with a backward pass, and in `evaluate`, unless that has one as well."""
+    begin, numbers, engine = i * STEP_US, range(3 * i, 3 * i + 3), {"thread": ENGINE}
+    at = [begin + 100, begin + 300, begin + 600]
+    events = [
+        mark(f"ProfilerStep#{i + 1}", begin, begin + 1000),
+        call("train.py(1): step", begin, begin + 1000),
+        call("net.py(5): forward", at[0], at[0] + 100),
+        op("aten::mm", at[0], at[0] + 100, sequence=10 + 2 * i),
+        call("train.py(9): evaluate", at[1], at[1] + 200),
+        call("net.py(5): forward", at[1], at[1] + 200),
+        op("aten::mm", at[1], at[1] + 200, sequence=None if evaluates else 11 + 2 * i),
+        node("MmBackward0", at[2], at[2] + 100, 10 + 2 * i),
+        *([] if evaluates else [node("MmBackward0", at[2] + 100, at[2] + 200, 11 + 2 * i)]),
+    ]
+    for start, number, where in zip(at, numbers, ({}, {}, engine), strict=True):
+        events += [
+            launch(number + 1, start + 50, start + 51, **where),
+            kernel("gemm", start + 60, start + 260, number + 1),
+        ]
+    return events
+
+
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_a_call_of_the_loop_without_a_backward_pass_is_a_place_with_all_that_it_calls(
+    tmp_path: Path, evaluates: bool
+) -> None:
+    events = [event for i in range(4) for event in training(i, evaluates=evaluates)]
+    attribution = attribute(table(tmp_path, events))
+    rows = replayed(attribution, summarize(attribution))[0].sites
+    (evaluation,) = [site for site in rows if site.call == "train.py(9): evaluate"]
+    (forward,) = [site for site in rows if site.source == "net.py(5): forward"]
+    assert evaluation.product_share == pytest.approx(0.0 if evaluates else 1.0, abs=0.01)
+    assert evaluation.launches == 1.0
+    assert evaluation.saving.median > 0.1
+    assert forward.product_share > 0.5
+    assert (evaluation in removable_sites(rows, 0.1)) is evaluates
 
 
 def test_work_of_backward_belongs_to_the_place_of_its_forward_operator(tmp_path: Path) -> None:

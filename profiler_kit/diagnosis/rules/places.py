@@ -31,7 +31,11 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
     site = next(iter(removable_sites(step.trace.sites, MIN_SAVING)), None)
     if site is None:
         return None
-    kinds = (("The function ", site.source), ("The module ", site.module), ("The operator ", site.operator))
+    kinds = (
+        ("The function ", site.source or site.call),
+        ("The module ", site.module),
+        ("The operator ", site.operator),
+    )
     kind, saving = next((kind for kind, name in kinds if name), ""), site.saving.median
     return StepPart(
         share=saving,
@@ -63,10 +67,11 @@ COSTLY_PLACE = step_rule(
     f"""
 Fires on what the replay of a trace saves without the work of one function (with stacks): its device work, its launches, and the
 host's waits there; or, from {limit_percent(MIN_OPERATOR_SAVING)} on, without one operator, wherever it is called; or without
-all work outside forward, loss, backward and optimizer. Work of backward belongs to the place of its forward operator. Places
-with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix products, attention or recurrent layers
-do not count, nor those with more than {limit_percent(MAX_LAUNCH_SHARE)} of all device work. The finding ranks after those that
-say why the place takes time.
+all work outside forward, loss, backward and optimizer. A function that the loop of a training step calls itself counts with all
+that it calls, unless that has a backward pass: an evaluation, a teacher, an average of the weights. Work of backward belongs to
+the place of its forward operator. Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix
+products, attention or recurrent layers (in a training step, only those with a backward pass) do not count, nor those with more
+than {limit_percent(MAX_LAUNCH_SHARE)} of all device work. The finding ranks after those that say why the place takes time.
 """,
     topic="site",
     steps=idle_steps,
