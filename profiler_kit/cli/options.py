@@ -16,6 +16,7 @@ from profiler_kit.cli.values import (
 )
 
 if TYPE_CHECKING:
+    from profiler_kit.records.seen import SeenRun
     from profiler_kit.records.target import TargetSpec
 
 DEFAULT_BUDGET_S = 60.0
@@ -77,6 +78,11 @@ def add_target_options(parser: argparse.ArgumentParser, *, several_batches: bool
         "--seed", type=int, default=0, metavar="N", help="random seed of weights, inputs and labels (default: 0)"
     )
     group.add_argument(
+        "--from-run", metavar="REPORT",
+        help="take model, inputs and settings from this report.json of run, or none (default: the one in "
+        "profiler_kit_out/NAME, if the script's run wrote it)",
+    )  # fmt: skip
+    group.add_argument(
         "--no-slice", action="store_true",
         help="import the file as it is; by default, only the statements that the model depends on run: no training loop, "
         "data set, download or file output",
@@ -111,7 +117,15 @@ def target_spec(
         seed=options.seed,
         sliced=not options.no_slice,
         allow_guess=allow_guess,
+        seen=seen_run(target if target is not None else options.target, options.from_run),
     )
+
+
+def seen_run(target: str, report: str | None) -> SeenRun | None:
+    """The run of the target that loading learns from, for the value `report` of ``--from-run``. Raises UsageError."""
+    from profiler_kit.pipeline.seen_runs import find_run
+
+    return None if report == "none" else find_run(target, Path(report) if report is not None else None)
 
 
 def add_device_option(parser: argparse._ActionsContainer) -> None:

@@ -36,6 +36,12 @@ class Program:
     is_module: bool
     arguments: tuple[str, ...]
 
+    @property
+    def path(self) -> Path | None:
+        """The full path of the script; None for a module, a folder or an archive."""
+        path = Path(self.name).resolve()
+        return path if not self.is_module and path.is_file() and path.suffix == ".py" else None
+
     def check(self) -> None:
         """Raise TargetError if there is no such script or module. Nothing of the program is imported."""
         if not self.is_module:

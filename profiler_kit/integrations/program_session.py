@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from profiler_kit.display.records import summary
 from profiler_kit.integrations.program import AfterImport, Program
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from profiler_kit.recording.discovery import Loop, LoopFinder
     from profiler_kit.recording.loop import Recorder
     from profiler_kit.recording.observations import Observations
+    from profiler_kit.recording.origins import Origins
+    from profiler_kit.recording.sleeping import SleepingHook
+    from profiler_kit.records.seen import SeenRun
 
 RANKS_WARMUP: Final = 5  # all ranks record the same steps; their own times must not decide
 MAX_EVALUATIONS: Final = 10  # dropped steps: then every step has an evaluation
@@ -31,6 +35,18 @@ _STEP: Final = {
     "backward": "No optimizer of torch makes a step here: a step ends with a backward pass.",
     "call": "The program has no optimizer: a step is a call of a model.",
 }
+
+
+_live: WeakSet[ProgramSession] = WeakSet()
+
+
+def _leave_fork() -> None:
+    for session in _live:
+        session._leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_fork)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +71,12 @@ def run_program(program: Program, options: RunOptions) -> None:
 
 
 class ProgramSession(LoopSession):
-    """A session around the loop of a program: it starts when the finder has found the loop, and ends steps by itself."""
+    """A session around the loop of a program: it starts when the finder has found the loop, and ends steps by itself.
 
-    def __init__(self, program: Program, options: RunOptions) -> None:
+    `hook` is that of a program that runs already. Where it is built is then unknown.
+    """
+
+    def __init__(self, program: Program, options: RunOptions, hook: SleepingHook | None = None) -> None:
         super().__init__(
             None,
             options.out,
@@ -72,11 +91,18 @@ class ProgramSession(LoopSession):
         self._program, self._options = program, options
         self._process, self._stderr = os.getpid(), sys.stderr
         self._finder: LoopFinder | None = None
+        self._hook = hook
+        self._origins: Origins | None = None
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
         self._dropped_steps = 0
         self._patches = ExitStack()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left in the program."""
+        return self._is_over
 
     # ---- from the import of torch to the end of the program
 
@@ -96,11 +122,14 @@ class ProgramSession(LoopSession):
 
     def _install(self) -> None:
         from profiler_kit.recording.discovery import LoopFinder
+        from profiler_kit.recording.origins import Origins
 
-        self._finder = LoopFinder(self._begin, guarded=self._guarded, first_step=self._options.at)
+        self._origins = Origins()
+        if self._hook is None:
+            self._origins.watch_construction()
+        self._finder = LoopFinder(self._begin, guarded=self._guarded, first_step=self._options.at, hook=self._hook)
         self._finder.install()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._leave)
+        _live.add(self)
 
     def _guarded(self, action: Callable[[], None]) -> None:
         """Run something of ours inside the program. Its error is printed, and the program goes on without us."""
@@ -118,9 +147,13 @@ class ProgramSession(LoopSession):
         self._patches.close()
         if self._recorder is not None:
             self._recorder.abandon()
+        if self._origins is not None:
+            self._origins.stop()
         if self._finder is not None:
             self._finder.remove()
-        self._recorder = self._finder = self._loop = self._model = None  # the program may want the memory back
+        self._recorder = self._finder = self._origins = self._loop = self._model = (
+            None  # the program may want the memory back
+        )
 
     # ---- recording
 
@@ -132,7 +165,9 @@ class ProgramSession(LoopSession):
         from profiler_kit.recording.phases import replaced
 
         assert self._finder is not None
+        assert self._origins is not None
         self._loop = loop
+        self._origins.watch_loss()
         single = len(loop.models) == 1
         self._model = loop.models[0] if single else CalledModels(list(map(inner_model, loop.models)), loop.names)
         self.__enter__()
@@ -219,11 +254,27 @@ class ProgramSession(LoopSession):
         assert self._loop is not None
         observed.notes += self._notes(self._loop)
         root = (self._model,) if len(models) > 1 and self._model is not None else models
-        result = loop_report(root, observed, convention=self._convention, program=self._program.name)
+        result = loop_report(
+            root,
+            observed,
+            convention=self._convention,
+            program=self._program.name,
+            seen=self._seen_run(models, observed),
+        )
         names = ", ".join(self._loop.names) or "no model"
         if len(models) == 1:
             return result
         return result._replace(report=replace(result.report, target=replace(result.report.target, name=names)))
+
+    def _seen_run(self, models: Sequence[nn.Module], observed: Observations) -> SeenRun | None:
+        """What later loads of the script can learn from this run; None for a module, which is no target."""
+        from profiler_kit.pipeline.seen_runs import seen_run
+        from profiler_kit.recording.loop import inner_model
+
+        script = self._program.path
+        if script is None or self._origins is None:
+            return None
+        return seen_run(script, self._program.arguments, list(map(inner_model, models)), observed, self._origins)
 
     def _print(self, text: str) -> None:
         """Print to the stream of the start: the program may redirect its own, or close it."""

@@ -21,10 +21,11 @@ from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.model import OptimizerRecipe, Target
 from profiler_kit.loading.training_step.lightning import as_step, find_lightning_step, has_training_step
+from profiler_kit.loading.training_step.losses import LOSSES
 from profiler_kit.loading.training_step.meta_trials import MetaTrials, is_without_gradients, may_stop_gradients
 from profiler_kit.loading.training_step.model_labels import find_model_label, label_parameters
 from profiler_kit.loading.training_step.objective import AUTO, Objective
-from profiler_kit.loading.training_step.optimizers import DEFAULT
+from profiler_kit.loading.training_step.optimizers import DEFAULT, OPTIMIZERS
 from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, stored_loss
 from profiler_kit.loading.training_step.script_optimizer import (
@@ -40,6 +41,7 @@ from profiler_kit.meta.copies import copy_with_weights, meta_copy
 from profiler_kit.meta.device_moves import moves_redirected
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.notes import Note, plain_notes
+from profiler_kit.records.seen import SeenRun
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetInfo, TargetSpec
 from profiler_kit.user_code.environment import seeded
 from profiler_kit.user_code.locations import type_with_article, user_errors
@@ -130,7 +132,8 @@ def _create_objective(
         problems = (
             [Note(subject="loss", text=loss) for loss in losses if isinstance(loss, str)][:1] if not scripts else []
         )
-        return Objective(name=AUTO, token_shapes=tokens, scripts=scripts, notes=tuple(problems))
+        preferred = spec.seen.loss if spec.seen is not None and spec.seen.loss in LOSSES else None
+        return Objective(name=AUTO, token_shapes=tokens, scripts=scripts, notes=tuple(problems), preferred=preferred)
     if not callable(loss_fn):
         raise TargetError(
             f"loss_fn is {type_with_article(loss_fn)}, not a function",
@@ -156,7 +159,7 @@ def _create_optimizer_recipe(
     if spec.optimizer is not None:
         return OptimizerRecipe(name=spec.optimizer), ()
     if configure is None:
-        return _optimizer_of_script(model, steps)
+        return _optimizer_of_script(model, steps, spec.seen)
     if not callable(configure):
         raise TargetError(
             f"configure_optimizer is {type_with_article(configure)}, not a function",
@@ -166,7 +169,9 @@ def _create_optimizer_recipe(
     return OptimizerRecipe(name="configure_optimizer", function=configure, where=where), ()
 
 
-def _optimizer_of_script(model: nn.Module, steps: ScriptSteps | None) -> tuple[OptimizerRecipe, tuple[Note, ...]]:
+def _optimizer_of_script(
+    model: nn.Module, steps: ScriptSteps | None, seen: SeenRun | None
+) -> tuple[OptimizerRecipe, tuple[Note, ...]]:
     optimizer, failure = steps.optimizer() if steps is not None else (None, "")
     if optimizer is not None:
         recipe = OptimizerRecipe(name=optimizer.text.partition("(")[0], function=optimizer.build, where=optimizer.where)
@@ -179,6 +184,9 @@ def _optimizer_of_script(model: nn.Module, steps: ScriptSteps | None) -> tuple[O
             text = f"{optimizer_text(built)}, from {type(model).__name__}.{CONFIGURE}()"
             return recipe, (Note(subject="optimizer", text=text),)
         failure = failure or f"{CONFIGURE}(): {problem}"
+    if seen is not None and seen.optimizer in OPTIMIZERS:
+        note = Note(subject="optimizer", text=f"{seen.optimizer}, as in the run of the program")
+        return OptimizerRecipe(name=seen.optimizer), (note,)
     reason = f"{failure}; {DEFAULT} is used" if failure else "the target defines no configure_optimizer"
     return OptimizerRecipe(name=DEFAULT), (Note(subject="optimizer", text=f"{DEFAULT} ({reason})"),)
 
@@ -251,6 +259,7 @@ def assemble(
         cudnn_flags=cudnn_flags,
         cudnn_off_lines=cudnn_off_lines,
         choices=inputs.choices,
+        seen=spec.seen,
     )
     model = model.to(device)
     if objective is not None:

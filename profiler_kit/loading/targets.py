@@ -21,12 +21,14 @@ from profiler_kit.loading.candidates.construction import Selection
 from profiler_kit.loading.candidates.keywords import parse_arguments
 from profiler_kit.loading.candidates.selection import select
 from profiler_kit.loading.evidence.loader import find_loader
+from profiler_kit.loading.evidence.recorded_run import run_notes, with_settings_of_run
 from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.live.live_models import read_model
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.program.definitions import cudnn_off_lines, definition_lines
+from profiler_kit.loading.run_hint import run_as_hint
 from profiler_kit.loading.scripts.import_errors import watchdog
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.source import Source, open_source
@@ -41,7 +43,7 @@ from profiler_kit.meta.device_moves import HOST, moves_redirected
 from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.target import IN_PYTHON, Checkout, Pinned, TargetSpec
-from profiler_kit.user_code.environment import parse_flag, seeded, user_code
+from profiler_kit.user_code.environment import parse_flag, program_arguments, seeded, user_code
 from profiler_kit.user_code.locations import type_with_article
 from profiler_kit.user_code.process_settings import settings_restored
 
@@ -75,7 +77,9 @@ def load(
     """
     where = parse_device(device)
     on_meta = where.type == "meta"
+    spec = with_settings_of_run(spec)
     with (
+        program_arguments(spec.seen.arguments if spec.seen is not None else ()),
         moves_redirected(HOST if on_meta else where) as moves,
         compilation_disabled() if on_meta else contextlib.nullcontext(),
         _search_path_of(spec.checkout),
@@ -114,9 +118,9 @@ def _load(
     recipe = open_zoo(spec, arguments)
     if recipe is not None:
         return _from_recipe(spec, recipe, where, on_built)
-    if imported_source is not None:
-        return _from_source(replace(imported_source, spec=spec, is_fresh=False), where, compiled, on_built)
-    return _from_source(open_source(spec), where, compiled, on_built)
+    source = open_source(spec) if imported_source is None else replace(imported_source, spec=spec, is_fresh=False)
+    with run_as_hint(source):
+        return _from_source(source, where, compiled, on_built)
 
 
 def _from_source(source: Source, where: torch.device, compiled: bool, on_built: Callable[[], None] | None) -> Target:
@@ -151,6 +155,7 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
         *([Note(subject="import", text=source.ran)] if source.ran else ()),
         *plain_notes(dict.fromkeys((*source.notes, *build_notes))),
         *built.notes,
+        *(run_notes(spec.seen, model) if spec.seen is not None else ()),
     )
     flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
     if flags:

@@ -19,6 +19,7 @@ from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.seen import SeenRun
 from profiler_kit.records.target import IN_PYTHON, InputInfo, TargetInfo
 from profiler_kit.statistics.intervals import median_interval
 
@@ -46,11 +47,12 @@ def loop_report(
     labels: Any = (),
     convention: str = DEFAULT_CONVENTION,
     program: str | None = None,
+    seen: SeenRun | None = None,
 ) -> LoopReport:
     """The report on the steps in `observed`, in which the loop called `models`, with the counts for the inputs of the loop.
 
     `program` is the script or module that was run unchanged; None for a session in the user's code, whose advice is for
-    Python.
+    Python. `seen` is what its run showed.
 
     A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
     """
@@ -59,11 +61,12 @@ def loop_report(
         *observed.notes,
         *_loop_notes(observed, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
     ]
-    info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes)
+    info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes, seen)
+    info = replace(info, seen=seen)
     run = _run(observed, models)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:
-        run, _, timeline, model = attribute_run_trace(run, observed.trace)
+        run, _, timeline, model = attribute_run_trace(run, observed.trace, whole_marks=True)
         models_of_steps = {run.config.name: model} if model is not None else {}
     runs = with_counted_work([run], by_kit)
     report = new_report(info, static, runs=runs, notes=plain_notes(notes))
@@ -171,6 +174,7 @@ def _counted(
     labels: Any,
     convention: str,
     notes: list[str],
+    seen: SeenRun | None,
 ) -> tuple[TargetInfo, StaticCount | None, StaticCount | None]:
     """The target with its counts in `convention` and in the kit's; without counts, and with a note, if that fails."""
     from profiler_kit.counting import count_by_conventions
@@ -188,7 +192,7 @@ def _counted(
     simulated = simulated_device(torch_device=str(observed.device))
     try:
         with callers_modes_disabled(), seeded(0):  # the random state of the loop is restored
-            target = _target(inner, observed, loss_fn, labels)
+            target = _target(inner, observed, loss_fn, labels, seen)
             static, by_kit = with_memory(
                 *count_by_conventions(target, convention, device=simulated), target, simulated, is_measured=True
             )
@@ -199,7 +203,9 @@ def _counted(
     return _loop_info(target.info), static, by_kit
 
 
-def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any] | None, labels: Any) -> Target:
+def _target(
+    model: nn.Module, observed: Observations, loss_fn: Callable[..., Any] | None, labels: Any, seen: SeenRun | None
+) -> Target:
     from profiler_kit.errors import UsageError
     from profiler_kit.loading import from_model
     from profiler_kit.loading.live.live_models import optimizer_settings
@@ -224,6 +230,7 @@ def _target(model: nn.Module, observed: Observations, loss_fn: Callable[..., Any
         mode="train" if observed.has_backward else "infer",
         amp=str(amp).removeprefix("torch.") if amp is not None else None,
         command=("count", ""),
+        seen=seen,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final, Literal
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.notes import Choice, Code, Note
 from profiler_kit.records.parallel import ParallelPlan
+from profiler_kit.records.seen import SeenRun
 from profiler_kit.units import shape_text
 
 
@@ -68,7 +69,7 @@ class TargetSpec:
     - `sliced`: import only the statements that the model depends on; otherwise import the file as it is.
     - `batch_factor`: multiplies the default batch size.
     - `live`: the file of a model passed from Python, which the process that measures it wrote. Only such a file is unpickled.
-    - `pinned`: what an earlier load of the same spec chose.
+    - `pinned`: what an earlier load of the same spec chose. `seen`: what a run of the target's file showed.
     - `checkout`: the checkout of another revision that the target is in. Its imports from the repository come from there.
     - `command`: the verb and the words around the target, with "" in place of the target. Hints use it to suggest commands.
     """
@@ -92,6 +93,7 @@ class TargetSpec:
     command: tuple[str, ...] = ("analyze", "")
     checkout: Checkout | None = None
     pinned: Pinned | None = None
+    seen: SeenRun | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +123,13 @@ class TargetInfo:
     - `dtype`, `amp`: the type that the model was cast to, and the type of autocast; None without.
     - `inputs_from`: the source of the input shapes: ``option``, ``loader``, ``example_inputs``, ``evidence`` (a call of the model
       in the user's files), ``data_set`` (one that the user's files name), ``search`` (inputs that run), ``config`` (of a model
-      zoo), ``caller``, or ``loop`` (a training loop that was recorded). Older reports have ``smoke_test`` and ``guess``.
+      zoo), ``caller``, ``run`` (a run of the program), or ``loop`` (a recorded training loop). Older reports have ``smoke_test``
+      and ``guess``.
     - `notes`: defaults that were applied, and shapes that were read or guessed. `choices`: values that no file shows.
     - `cudnn_flags`: cuDNN flags that the target's file sets on import (``benchmark``: ``True``). The tool resets them.
     - `cudnn_off_lines`: lines of the file that call ``cudnn.flags`` without ``enabled``, which turns cuDNN off in the block.
     - `parallel`: how several ranks train it together; None in one process. `inputs` are those of one rank.
+    - `seen`: what a run of the program showed: this run, for a loop, else the one that loading learned from.
     """
 
     spec: str
@@ -144,6 +148,7 @@ class TargetInfo:
     cudnn_off_lines: tuple[int, ...] = ()
     parallel: ParallelPlan | None = None
     choices: tuple[Choice, ...] = ()
+    seen: SeenRun | None = None
 
     @property
     def inputs_are_guessed(self) -> bool:

@@ -10,6 +10,7 @@ import importlib.util
 import random
 import sys
 from collections.abc import Iterator
+from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, Final
@@ -50,6 +51,19 @@ def _can_load() -> bool:
     return hasattr(torch.ops.torchvision, "nms")
 
 
+_program_arguments: Final[ContextVar[tuple[str, ...]]] = ContextVar("program_arguments", default=())
+
+
+@contextlib.contextmanager
+def program_arguments(arguments: tuple[str, ...]) -> Iterator[None]:
+    """Let user code see `arguments` of a command line inside the block."""
+    token = _program_arguments.set(arguments)
+    try:
+        yield
+    finally:
+        _program_arguments.reset(token)
+
+
 _FLAGS = ("cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic")
 
 
@@ -60,13 +74,14 @@ def user_code(folders: tuple[Path, ...], argv0: str) -> Iterator[list[str]]:
     Yields a list that, after the block, contains the cuDNN flags that the code set, such as ``cudnn.benchmark=True``. The
     flags are reset, because each measured configuration sets its own.
 
-    The first folder is put at the start of ``sys.path``, the others at the end. ``sys.argv`` contains only the file. Output
-    goes to stderr, because stdout is reserved for results. A changed working directory is restored.
+    The first folder is put at the start of ``sys.path``, the others at the end. ``sys.argv`` contains only the file,
+    and the arguments of `program_arguments`. Output goes to stderr, because stdout is reserved for results. A changed working
+    directory is restored.
     """
     changed: list[str] = []
     flags, settings = SavedSettings(*_FLAGS), SavedSettings("sys.path", "sys.argv", "working_directory")
     sys.path[:] = [str(folders[0]), *sys.path, *(str(f) for f in folders[1:] if str(f) not in sys.path)]
-    sys.argv[:] = [argv0]
+    sys.argv[:] = [argv0, *_program_arguments.get()]
     finder = _TorchvisionFinder()
     sys.meta_path.insert(0, finder)
     try:

@@ -312,3 +312,26 @@ def test_bad_folder_is_refused_before_the_program_starts(folder: Path) -> None:
     refused = python(folder, "-m", "profiler_kit", "run", "--out", "file/out", "train.py")
     assert (refused.returncode, refused.stdout) == (2, "")
     assert "--out" in refused.stderr
+
+
+def test_a_run_is_evidence_for_a_later_count(folder: Path) -> None:
+    write(folder, TRAIN.replace("Net()", "Net(outputs=int(__import__('sys').argv[1]))").replace("(0, 4,", "(0, 2,"))
+    result = python(folder, "-m", "profiler_kit", "run", *FEW, "train.py", "6")
+    assert result.returncode == 0
+    report = json.loads((folder / "profiler_kit_out/train/report.json").read_text())
+    seen = report["target"]["seen"]
+    line = TRAIN.splitlines().index("model = Net()") + 1
+    assert seen["models"] == [{"class_name": "Net", "params": 742, "built_at": [f"{folder / 'train.py'}:{line}"]}]
+    assert (seen["arguments"], seen["inputs"], seen["mode"]) == (["6"], ["x=8,16"], "train")
+    assert (seen["loss"], seen["optimizer"], seen["amp"]) == ("cross_entropy", "sgd", None)
+    counted = json.loads(python(folder, "-m", "profiler_kit", "count", "train.py", "-f", "json").stdout)
+    assert (counted["target"]["inputs_from"], counted["static"]["params"]) == ("run", 742)
+
+
+def test_what_the_loop_does_after_its_last_operator_is_part_of_its_steps(folder: Path) -> None:
+    write(folder, TRAIN + "    import time; time.sleep(0.05)\n")
+    assert run(folder, "train.py").returncode == 0
+    (measured,) = report_of(folder)["runs"]
+    traced = measured["traced"]
+    assert traced["span_ns"] == traced["busy_ns"] + traced["idle_ns"] >= 50_000_000
+    assert traced["busy_ns"] < 25_000_000

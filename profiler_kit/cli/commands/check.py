@@ -243,7 +243,7 @@ def _target(options: argparse.Namespace, text: str, budgets: tuple[Budget, ...])
     """The target `text` of the command line, with the options of the command line."""
     from profiler_kit.pipeline.check import CheckTarget
 
-    common = _common_arguments(options)
+    common = [*_common_arguments(options), *_run_words(text, options.from_run)]
     base = {name: getattr(options, name) for name in _BASE_OPTIONS}
     own = {"base_input": options.input, "base_kw": options.kw}
     sides = [_repeated({name: side[name] or own[name] for name in _BASE_OPTIONS}) for side in (own, base)]
@@ -277,13 +277,14 @@ def _configured_target(
         raise UsageError(
             str(error), where=f"[tool.profiler-kit.targets.{settings.name}]", hint="correct the value in pyproject.toml"
         ) from error
+    run_words = _run_words(settings.target, parsed.from_run)
     return CheckTarget(
         name=settings.name,
         spec=_spec(parsed, settings.target, options),
-        options=settings.options,
+        options=(*settings.options, *run_words),
         budgets=budgets,
         base_target=settings.base_target,
-        base_options=settings.base_options,
+        base_options=(*settings.base_options, *run_words) if settings.base_options is not None else None,
         gpu=options.gpu or settings.gpu,
     )
 
@@ -298,6 +299,13 @@ def _spec(
 def _repeated(values: Mapping[str, list[str]]) -> list[str]:
     """Repeatable options as arguments of the command line."""
     return [word for name, texts in values.items() for text in texts for word in (_BASE_OPTIONS[name], text)]
+
+
+def _run_words(text: str, from_run: str | None) -> list[str]:
+    """The option that gives both sides of the target `text` the same run of its script, or none, wherever they are counted."""
+    from profiler_kit.pipeline.seen_runs import run_report
+
+    return ["--from-run", from_run or str(run_report(text) or "none")]
 
 
 def _common_arguments(options: argparse.Namespace) -> list[str]:

@@ -16,6 +16,7 @@ from profiler_kit.cli.options import (
     add_output_options,
     add_target_options,
     limit_command,
+    seen_run,
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
@@ -70,7 +71,8 @@ def run(options: argparse.Namespace) -> int:
         at_revision = revisions.get(text)
         if at_revision is not None:
             spec = target_spec(options, at_revision.text, command=command)
-            return replace(spec, checkout=at_revision.checkout)
+            here = Path(at_revision.checkout.top, Path(at_revision.text).relative_to(at_revision.checkout.folder))
+            return replace(spec, checkout=at_revision.checkout, seen=seen_run(str(here), options.from_run))
         return text if is_saved(text) else target_spec(options, text, command=command)
 
     with (

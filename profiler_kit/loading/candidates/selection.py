@@ -35,6 +35,7 @@ from profiler_kit.loading.scripts.execution import Evaluator
 from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import Placeholder, placeholder_error
 from profiler_kit.loading.scripts.source import Source
+from profiler_kit.records.seen import SeenRun
 from profiler_kit.user_code.locations import type_with_article
 
 
@@ -63,12 +64,30 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
             raise unavailable
         usable = candidates
     if pinned is None:
-        usable = reached_first(usable, source.evaluator)
+        usable = _of_run_first(reached_first(usable, source.evaluator), source.spec.seen)
     binder = Binder(names=source.names, classes=s.classes, evaluator=source.evaluator, texts=arguments)
     try:
         return Construction(source=source, binder=binder, ranked=ranked, on_meta=on_meta).first(usable)
     except NotAModelError:
         raise _no_model(source) from None
+
+
+def _of_run_first(candidates: Sequence[Candidate], seen: SeenRun | None) -> list[Candidate]:
+    """`candidates` with those first that a run of the program shows: by the place of the call, then by the class."""
+    models = seen.models if seen is not None else ()
+    places = {place for model in models for place in model.built_at}
+    classes = {model.class_name for model in models}
+
+    def order(candidate: Candidate) -> int:
+        site = candidate.site
+        if site is not None and site.document.path is not None:
+            first, last = site.call.lineno, site.call.end_lineno or site.call.lineno
+            lines = range(first + site.document.line_offset, last + site.document.line_offset + 1)
+            if any(f"{site.document.path}:{line}" in places for line in lines):
+                return 0
+        return 1 if {candidate.name, type(candidate.value).__name__} & classes else 2
+
+    return sorted(candidates, key=order)
 
 
 def _surroundings(source: Source) -> Surroundings:

@@ -15,6 +15,7 @@ from profiler_kit.loading.evidence.announcements import NO_GUESS_HINT, announcem
 from profiler_kit.loading.evidence.data_sets import from_data_set
 from profiler_kit.loading.evidence.model_calls import from_model_call
 from profiler_kit.loading.evidence.record import Evidence, Provider
+from profiler_kit.loading.evidence.recorded_run import from_run
 from profiler_kit.loading.evidence.stated import from_caller, from_example, from_loader, from_options, from_recipe
 from profiler_kit.loading.evidence.subject import Subject, without_names
 from profiler_kit.loading.input_search.facts import facts_of
@@ -97,6 +98,7 @@ PROVIDERS: Final[tuple[Provider, ...]] = (
     from_caller,  # of the Python function
     from_options,  # -i
     from_loader,  # train_loader, get_loader() of the file
+    from_run,  # of the same program, recorded while it ran
     from_recipe,  # the configuration of a model zoo
     from_earlier_search,
     from_example,  # inputs returned with the model, example_inputs, example_input_array

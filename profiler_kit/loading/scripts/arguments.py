@@ -26,8 +26,9 @@ def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
     def parse_defaults(
         self: argparse.ArgumentParser, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        if args:
-            return parse(self, args, namespace)
+        words = sys.argv[1:] if args is None else args  # those of a run, or none
+        if words:
+            return parse(self, words, namespace)
         with _optional(self) as assumed:
             result, remaining = parse(self, [], namespace)
             for name, value in assumed.items():

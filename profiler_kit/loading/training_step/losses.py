@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -19,10 +19,14 @@ LabelKind = Literal["classes", "like", "binary", "none"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedLoss:
-    """A loss: its kind of labels, and a function of (output, label, whether the class dimension is the last)."""
+    """A loss: its kind of labels, and a function of (output, label, whether the class dimension is the last).
+
+    `nodes`: the names of its autograd nodes; empty where others have the same.
+    """
 
     labels: LabelKind
     value: Callable[[Tensor, Tensor, bool], Tensor]
+    nodes: tuple[str, ...] = ()
 
 
 def _cross_entropy(output: Tensor, label: Tensor, class_last: bool) -> Tensor:
@@ -32,15 +36,29 @@ def _cross_entropy(output: Tensor, label: Tensor, class_last: bool) -> Tensor:
 
 
 LOSSES: Final[dict[str, NamedLoss]] = {
-    "cross_entropy": NamedLoss(labels="classes", value=_cross_entropy),
-    "mse": NamedLoss(labels="like", value=lambda o, y, _: F.mse_loss(o, y)),
+    "cross_entropy": NamedLoss(
+        labels="classes", value=_cross_entropy, nodes=("NllLossBackward0", "NllLoss2DBackward0")
+    ),
+    "mse": NamedLoss(labels="like", value=lambda o, y, _: F.mse_loss(o, y), nodes=("MseLossBackward0",)),
     "l1": NamedLoss(labels="like", value=lambda o, y, _: F.l1_loss(o, y)),
-    "smooth_l1": NamedLoss(labels="like", value=lambda o, y, _: F.smooth_l1_loss(o, y)),
-    "bce_with_logits": NamedLoss(labels="binary", value=lambda o, y, _: F.binary_cross_entropy_with_logits(o, y)),
+    "smooth_l1": NamedLoss(
+        labels="like", value=lambda o, y, _: F.smooth_l1_loss(o, y), nodes=("SmoothL1LossBackward0",)
+    ),
+    "bce_with_logits": NamedLoss(
+        labels="binary",
+        value=lambda o, y, _: F.binary_cross_entropy_with_logits(o, y),
+        nodes=("BinaryCrossEntropyWithLogitsBackward0",),
+    ),
 }
 # These use every floating-point output, not only the main one.
 REDUCTIONS: Final = ("sum", "mean")
 CHOICES: Final = (*LOSSES, *REDUCTIONS)
+
+
+def loss_of_nodes(names: Sequence[str]) -> str | None:
+    """The loss whose autograd node is the first of `names`; None if none of them has one."""
+    by_node = {node: name for name, loss in LOSSES.items() for node in loss.nodes}
+    return next((by_node[name] for name in names if name in by_node), None)
 
 
 def as_mapping(output: object) -> object:

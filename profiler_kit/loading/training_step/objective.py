@@ -23,7 +23,7 @@ from profiler_kit.loading.training_step.losses import (
 )
 from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output, select_loss
 from profiler_kit.loading.training_step.script_loss import ScriptLoss
-from profiler_kit.meta.batch import Batch, tensors_in
+from profiler_kit.meta.batch import Batch, map_tensors, tensors_in
 from profiler_kit.records.notes import Note
 from profiler_kit.user_code.locations import type_with_article, user_errors
 
@@ -52,6 +52,7 @@ class PreparedLoss:
 class Objective:
     """A loss: a function of the target, or a name (`AUTO`: determined by the first output).
 
+    `preferred` is the named loss of a run of the program, used instead of a default.
     `scripts` are the losses of training scripts, of which the first that runs is used; `script` is that loss. `notes` are
     lines for the report.
     """
@@ -63,6 +64,7 @@ class Objective:
     token_shapes: tuple[tuple[int, ...], ...] = ()
     scripts: tuple[ScriptLoss, ...] = ()
     script: ScriptLoss | None = None
+    preferred: str | None = None
 
     def settled(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Objective:
         """This objective with `AUTO` replaced by the loss for `output`, which `labels` of the batch may determine."""
@@ -77,17 +79,30 @@ class Objective:
                 )
             text = f"the training step at {script.where} does not run here ({fitted}), so it is not used"
             failure = failure or (Note(subject="loss", text=text),)
-        settled = self._default(output, labels)
+        settled = self._default(output, batch, labels)
         return replace(settled, notes=settled.notes + failure)
 
-    def _default(self, output: object, labels: tuple[Any, ...]) -> Objective:
+    def _default(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Objective:
         own = loss_in_output(output)
         if own is not None:
             note = Note(subject="loss", text=f"{own.name} {own.reason}")
             return replace(self, name=own.name, notes=(*self.notes, note))
+        if self.preferred is not None and replace(self, name=self.preferred)._runs(output, batch, labels):
+            note = Note(subject="loss", text=f"{self.preferred}, as in the run of the program")
+            return replace(self, name=self.preferred, notes=(*self.notes, note))
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
         text = f"{name} {reason} (the target defines no loss_fn)"
         return replace(self, name=name, notes=(*self.notes, Note(subject="loss", code="default_loss", text=text)))
+
+    def _runs(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> bool:
+        """Whether this loss is a number for outputs and labels like these, on meta tensors."""
+        on_meta = map_tensors(output, lambda tensor: tensor.detach().to("meta"))
+        try:
+            values = labels or self.make_labels(on_meta, batch, torch.Generator())
+            loss = self._value(on_meta, batch, map_tensors(values, lambda tensor: tensor.to("meta")))
+        except (TargetError, RuntimeError, ValueError, TypeError, IndexError):
+            return False
+        return isinstance(loss, Tensor) and loss.dim() == 0
 
     def moved(self, device: torch.device, model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> Objective:
         """This objective for `model` on `device`, with its own modules replaced by ``change(module)``."""

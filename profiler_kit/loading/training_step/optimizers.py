@@ -24,3 +24,11 @@ OPTIMIZERS: Final[dict[str, Callable[[Iterable[Tensor]], Optimizer]]] = {
     "adagrad": torch.optim.Adagrad,
     "adadelta": torch.optim.Adadelta,
 }
+
+
+def name_of(optimizer: Optimizer) -> str | None:
+    """The name of an optimizer of the class of `optimizer`; None without one."""
+    name = type(optimizer).__name__.lower()
+    if name == "sgd" and optimizer.defaults.get("momentum"):
+        name = "sgd_momentum"
+    return name if name in OPTIMIZERS else None
