@@ -139,11 +139,12 @@ def _step_cells(step: StepWork, claims: Sequence[Claim]) -> list[Cell]:
     work = step.trace.kernels if step.on_device else step.trace.operators
     kernels = {item.name: item.kernel_ns for item in work if item.name in named}
     kernels[""] = max(0, step.busy_ns - sum(kernels.values()))
+    parts = {name: ns / step.busy_ns for name, ns in kernels.items()} if step.busy_ns else {"": 1.0}
     cells = [Cell(share=ns, cause=cause) for cause, ns in step.causes.items()]
     cells += [
-        Cell(share=ns * kernel_ns / step.busy_ns, phase=phase, module=module, kernel=kernel)
+        Cell(share=ns * part, phase=phase, module=module, kernel=kernel)
         for phase, module, ns in _module_times(step, claims)
-        for kernel, kernel_ns in kernels.items()
+        for kernel, part in parts.items()
         if ns
     ]
     return [cell for cell in cells if cell.share > 0]

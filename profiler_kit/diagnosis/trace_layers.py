@@ -24,6 +24,7 @@ from profiler_kit.diagnosis.work_groups import is_product
 from profiler_kit.records.claims import Claim, kernel_claims, module_claims
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.families import is_contraction, is_product_family
+from profiler_kit.records.report import Evidence
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
@@ -90,7 +91,8 @@ def _layer_part(
     title: str,
     sentences: tuple[str, ...],
     advice: Advice,
-    measures: tuple[Measure, ...],
+    measures: tuple[Measure, ...] = (),
+    evidence: tuple[Evidence, ...] = (),
     claims: tuple[Claim, ...],
     path: str | None = None,
 ) -> StepPart:
@@ -103,6 +105,7 @@ def _layer_part(
         sentences=(*sentences, f"Everything else takes {percent(1.0 - busy_share)} of the {step.clock_name}."),
         advice=advice,
         measures=((f"share of {step.clock_name}", 100.0 * busy_share, "percent"), *measures),
+        evidence=evidence,
         claims=claims,
         paths=() if path is None else (path,),
     )
@@ -187,7 +190,7 @@ def _by_calls(step: StepWork) -> StepPart | None:
             _unnamed_sentence(step.trace, "so the layer is unknown"),
         ),
         advice=_find_advice(step.trace),
-        measures=tuple((f"{call.op or kind} {call.name}", call.ns, "ns") for call in calls),
+        evidence=tuple(Evidence(name=call.op or kind, value=call.ns, unit="ns", where=call.name) for call in calls),
     )
 
 
