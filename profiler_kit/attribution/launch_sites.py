@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,41 +16,29 @@ from profiler_kit.traces.table import NONE, Ids, Ints, Kind
 
 # A function that encloses nearly all launches of a step is the step: what it launches itself is no place in the program.
 LOOP_LAUNCH_SHARE: Final = 0.98
+MAX_LEVELS: Final = 32  # of calls of the user's own code around a launch
 
 
 class Site(NamedTuple):
     """A place that launches work. `source`: the user's function, as ``train.py(12): step``; "" where no stacks are recorded.
 
-    Work of backward has the place of its forward operator. `operator`: the outermost operator, or the node of autograd.
+    Work of backward has the place of its forward operator. `operator`: the outermost operator, or the node of autograd. `call`:
+    the user's function around it that the loop calls itself. `has_backward`: the work is a part of backward, or has one.
     """
 
     source: str
     operator: str
     phase: TracePhase | str
+    call: str = ""
+    has_backward: bool = False
 
 
 class Sites(NamedTuple):
-    """The sites of a trace, and the number of each host event's site, or NONE."""
+    """The sites of a trace, the number of each host event's site, or NONE, and the functions that are the loop itself."""
 
     sites: tuple[Site, ...]
     number: Ids
-
-
-def loop_functions(attribution: Attribution, sites: Sequence[Site], launches: Ids | Ints) -> frozenset[str]:
-    """Return the functions of `sites` during whose calls nearly all `launches` are made: the loop's own, not places in it.
-
-    `launches`: positions in `Attribution.host`, of all threads.
-    """
-    table, host = attribution.table, attribution.host
-    times, is_python = np.sort(host.start_ns[launches]), table.kind[host.rows] == Kind.PYTHON
-    loops = set()
-    for source in {site.source for site in sites if site.source}:
-        named = np.flatnonzero(is_python & table.named(host.rows, re.compile(re.escape(source) + r"\Z")))
-        calls = union(host.start_ns[named], host.end_ns[named])
-        inside = np.searchsorted(times, calls.end, side="right") - np.searchsorted(times, calls.start, side="left")
-        if len(times) and int(inside.sum()) >= LOOP_LAUNCH_SHARE * len(times):
-            loops.add(source)
-    return frozenset(loops)
+    loops: frozenset[str]
 
 
 def launch_sites(attribution: Attribution, events: Ids) -> Sites:
@@ -60,22 +46,77 @@ def launch_sites(attribution: Attribution, events: Ids) -> Sites:
     table, host = attribution.table, attribution.host
     launches = np.flatnonzero(events != NONE)
     at = events[launches]
-    outermost = outermost_enclosing(host.parent, host.operator)[at]
+    outer_operator = outermost_enclosing(host.parent, host.operator)
+    outermost = outer_operator[at]
     node = host.node[at]
     operator_of = np.where(node != NONE, node, outermost)
     forward = attribution.forward_of(node)
-    source_of = user_calls(attribution, np.where(forward != NONE, forward, at).astype(np.int32))
+    chain = _chain(attribution, np.where(forward != NONE, forward, at).astype(np.int32))
     names = np.append(table.name[host.rows], np.int32(NONE))
-    keys = np.stack([names[source_of], names[operator_of], host.phase[at].astype(np.int32)], axis=1)
+    loops = _loops(attribution, np.unique(names[np.concatenate(chain)]), at)
+    has_backward = (node != NONE) | np.isin(
+        outermost, outer_operator[attribution.node_forward[attribution.node_forward != NONE]]
+    )
+    phase = host.phase[at].astype(np.int32)
+    call = _outermost(names[chain], loops)
+    keys = np.stack([names[chain[0]], names[operator_of], phase, call, has_backward], axis=1)
     unique, number = np.unique(keys, axis=0, return_inverse=True) if len(keys) else (keys, np.zeros(0, np.int64))
     sites = tuple(
         Site(
             source=table.names[source] if source != NONE else "",
             operator=table.names[operator].removeprefix(NODE_PREFIX) if operator != NONE else "",
             phase=phase_name(phase),
+            call=table.names[call] if call != NONE else "",
+            has_backward=bool(has_backward),
         )
-        for source, operator, phase in unique.tolist()
+        for source, operator, phase, call, has_backward in unique.tolist()
     )
     result = np.full(len(events), NONE, np.int32)
     result[launches] = number.reshape(-1)
-    return Sites(sites, result)
+    return Sites(_with_repeated(sites), result, frozenset(table.names[i] for i in loops.tolist()))
+
+
+def _chain(attribution: Attribution, events: Ids) -> Ids:
+    """Return the user's calls around each event, a row for each level, the innermost one first; NONE beyond the outermost."""
+    rows = [user_calls(attribution, events)]
+    while len(rows) < MAX_LEVELS and (rows[-1] != NONE).any():
+        inside = np.flatnonzero(rows[-1] != NONE)
+        around = attribution.host.enclosing(attribution.host.python, rows[-1][inside])
+        outer = np.full(len(events), NONE, np.int32)
+        is_called = around != NONE
+        outer[inside[is_called]] = user_calls(attribution, around[is_called])
+        rows.append(outer)
+    return np.stack(rows)
+
+
+def _loops(attribution: Attribution, names: Ids, launches: Ids | Ints) -> Ids:
+    """Return which functions enclose nearly all `launches`, of all threads: the loop's own, not places in it."""
+    table, host = attribution.table, attribution.host
+    times, called = (
+        np.sort(host.start_ns[launches]),
+        np.where(table.kind[host.rows] == Kind.PYTHON, table.name[host.rows], NONE),
+    )
+    loops = []
+    for name in names[names != NONE].tolist():
+        rows = np.flatnonzero(called == name)
+        calls = union(host.start_ns[rows], host.end_ns[rows])
+        inside = np.searchsorted(times, calls.end, side="right") - np.searchsorted(times, calls.start, side="left")
+        if len(times) and int(inside.sum()) >= LOOP_LAUNCH_SHARE * len(times):
+            loops.append(name)
+    return np.array(loops, np.int32)
+
+
+def _outermost(names: Ids, loops: Ids) -> Ids:
+    """Return the outermost function of each column of `names` that is no loop, or NONE."""
+    result = np.full(names.shape[1], NONE, np.int32)
+    for level in names:
+        result = np.where((level != NONE) & ~np.isin(level, loops), level, result)
+    return result
+
+
+def _with_repeated(sites: tuple[Site, ...]) -> tuple[Site, ...]:
+    """Return `sites` with those as having a backward pass whose work backward repeats: checkpointed forward work."""
+    repeated = {(site.source, site.operator) for site in sites if site.phase == "recompute"}
+    return tuple(
+        site._replace(has_backward=site.has_backward or (site.source, site.operator) in repeated) for site in sites
+    )

@@ -7,11 +7,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from profiler_kit.diagnosis.disturbance import with_doubt
-from profiler_kit.diagnosis.ranking import rank
+from profiler_kit.diagnosis.ranking import StepSavings, rank
 from profiler_kit.diagnosis.recorded import readable_traces
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.rule import TOPICS, Rule
-from profiler_kit.diagnosis.savings import StepSavings
 from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.report import SEVERITIES, Finding, Report, TraceReport
 

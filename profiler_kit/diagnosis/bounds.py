@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, NamedTuple
 
-from profiler_kit.diagnosis.ranking import Cell, step_cells
-from profiler_kit.diagnosis.rules.small_operators import small_operators
-from profiler_kit.diagnosis.step_work import step_works
+from profiler_kit.diagnosis.account import Account, Cell, step_account
+from profiler_kit.diagnosis.step_work import all_steps, step_works
 from profiler_kit.diagnosis.timing import kernels_of
-from profiler_kit.diagnosis.work_groups import is_host_copy, is_product
+from profiler_kit.diagnosis.work_groups import is_host_copy, is_product, short_operators
 from profiler_kit.records.families import is_contraction
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import KernelStat, TraceKernel
@@ -47,58 +46,27 @@ _BOUND_OF_KIND: Final[dict[str, Bound]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepParts:
-    """The parts of a step as shares of it: busy and idle time, and idle time by cause.
+class StepBound(NamedTuple):
+    """What limits a step, and the share of the part that makes it so.
 
-    `collectives`: the part of `busy` in which only collectives run.
-    `bound`: what limits the step. `bound_share`: the share of its part. `late_rank`: the rank that others wait for, whose own
-    parts then decide the bound; None without one. `on_device`: busy time is device time; otherwise it is operator time on the
-    host. `devices`: the busy shares of several devices of one process, whose mean is `busy`; empty for one.
+    `late_rank`: the rank that others wait for, whose own parts then decide; None without one.
     """
 
-    busy: float
-    collectives: float
-    idle: float
-    causes: dict[str, float]
-    bound: Bound
-    bound_share: float
-    on_device: bool
+    kind: Bound
+    share: float
     late_rank: int | None = None
-    devices: tuple[float, ...] = ()
 
 
-def step_parts(report: Report | TraceReport) -> StepParts | None:
-    """Return the parts of the step of `report`; None without times of the program."""
-    if isinstance(report, TraceReport) and any(trace.hardware_counters for trace in report.traces):
-        return None
-    cells = step_cells(report, ())
-    if not cells:
-        return None
-    on_device = _on_device(report)
-    causes: defaultdict[str, float] = defaultdict(float)
-    for cell in cells:
-        if cell.cause:
-            causes[cell.cause] += cell.share
-    idle = math.fsum(causes.values())
+def step_bound(report: Report | TraceReport, account: Account) -> StepBound:
+    """Return what limits the step of `report`, whose `account` has cells."""
     late_rank, late_report = _late_rank(report)
-    bound, bound_share = (
-        _bound(late_report, step_cells(late_report, ()), on_device) if late_report else _bound(report, cells, on_device)
-    )
-    return StepParts(
-        busy=1.0 - idle,
-        collectives=math.fsum(cell.share for cell in cells if not cell.cause and cell.phase == "communication"),
-        idle=idle,
-        causes=dict(sorted(causes.items(), key=lambda item: -item[1])),
-        bound=bound,
-        bound_share=bound_share,
-        on_device=on_device,
-        late_rank=late_rank,
-        devices=_device_shares(report),
-    )
+    if late_report is not None:
+        report, account = late_report, step_account(late_report)
+    kind, share = _bound(report, account.cells)
+    return StepBound(kind, share, late_rank)
 
 
-def _device_shares(report: Report | TraceReport) -> tuple[float, ...]:
+def device_shares(report: Report | TraceReport) -> tuple[float, ...]:
     """Return the busy share of each device of a single trace with several; else nothing."""
     if not isinstance(report, TraceReport) or len(report.traces) != 1 or len(report.traces[0].accounts) < 2:
         return ()
@@ -126,21 +94,19 @@ def _late_rank(report: Report | TraceReport) -> tuple[int | None, TraceReport | 
     return latest.rank, replace(report, traces=traces, ranks=None)
 
 
-def _on_device(report: Report | TraceReport) -> bool:
-    if isinstance(report, TraceReport):
-        return any(trace.clock == "device" for trace in report.traces)
-    run = report.baseline()
-    return run is not None and run.clock == "kernel"
+def is_on_device(report: Report | TraceReport) -> bool:
+    """Return whether busy time is that of a device. Otherwise it is that of operators on the host."""
+    return any(step.on_device for step in all_steps(report))
 
 
-def _bound(report: Report | TraceReport, cells: Sequence[Cell], on_device: bool) -> tuple[Bound, float]:
+def _bound(report: Report | TraceReport, cells: Sequence[Cell]) -> tuple[Bound, float]:
     """What limits the step, and the share of the part that makes it so."""
-    parts: defaultdict[Bound, float] = defaultdict(float)
+    parts, on_device = defaultdict[Bound, float](float), is_on_device(report)
     for cell in cells:
         parts[_bound_of(cell)] += cell.share
     largest = max(parts, key=lambda bound: 0.0 if bound in HOST_BOUNDS else parts[bound])
     host = math.fsum(parts[bound] for bound in HOST_BOUNDS)
-    if largest == "communication" and _device_shares(report) and not any(c.phase == "communication" for c in cells):
+    if largest == "communication" and device_shares(report) and not any(c.phase == "communication" for c in cells):
         largest = "other devices"
         parts[largest] = parts.pop("communication")
     if host > parts[largest] or largest in HOST_BOUNDS:
@@ -157,8 +123,7 @@ def _operator_bound(report: Report | TraceReport) -> Bound:
     works = list(step_works(report))
     if not works:
         return "operators"
-    overhead = [match.share if (match := small_operators(report, work)) is not None else 0.0 for work in works]
-    if sum(overhead) >= MIN_KIND_SHARE * len(works):
+    if sum(work.share(short_operators(work).total_ns) for work in works) >= MIN_KIND_SHARE * len(works):
         return "overhead"
     products_ns = sum(work.kernel_ns(is_product) for work in works)
     return "compute" if products_ns >= MIN_KIND_SHARE * sum(work.busy_ns for work in works) else "operators"

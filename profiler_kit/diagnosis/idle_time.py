@@ -9,6 +9,7 @@ from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls
+from profiler_kit.records.claims import idle_claims, phase_claims
 from profiler_kit.records.traces import (
     FIRST_STEP_FACTOR,
     HostActivity,
@@ -33,15 +34,14 @@ MAX_MISSING_SHARE: Final = 0.5
 
 # Causes of idle time in which the host works, but has not launched enough.
 LAUNCH_CAUSES: Final[tuple[IdleCause, ...]] = ("op dispatch", "python", "launch latency")
-LAUNCH_CLAIMS: Final = tuple(f"idle:{cause}" for cause in LAUNCH_CAUSES)
+LAUNCH_CLAIMS: Final = idle_claims(*LAUNCH_CAUSES)
+COMMUNICATION_CLAIMS: Final = (*phase_claims("communication"), *idle_claims("communication"))
 # Fewer launches save at most the idle time before launches. Less than a tenth of the step is not worth the change.
 MIN_LAUNCH_SHARE: Final = 0.1
 # Below `LARGE_IDLE_SHARE` of the step, launches have to be the main cause of the idle time that no other rule explains.
 MIN_LAUNCH_SHARE_OF_IDLE: Final = 0.5
 # The forward pass of a small model has ten launches. With fewer events and without a marked step, a trace does not show a loop.
 MIN_DEVICE_EVENTS: Final = 10
-# quarter of the step on, the examples per step are few or the update is slow.
-MIN_OPTIMIZER_SHARE: Final = 0.25
 # Operators that copy a number or the size of their result to the host and wait for it: launches and waits inside them are
 # the price of reading.
 _READS: Final = frozenset(
@@ -138,13 +138,6 @@ def launch_idle_ns(step: StepWork, items: Iterable[Work]) -> float:
     return (
         step.idle_ns(*LAUNCH_CAUSES) * total_calls(items) / max(1, total_calls(step.kernels)) if step.on_device else 0.0
     )
-
-
-def optimizer_ns(work: StepWork) -> tuple[int, int]:
-    """Return the time of the optimizer step and the idle time before its work; zeros below the limit."""
-    ns = work.phase_ns.get("optimizer", 0)
-    idle_ns = sum(part.ns for part in work.idle if part.phase == "optimizer" and part.cause in LAUNCH_CAUSES)
-    return (ns, idle_ns) if ns and work.share(ns + idle_ns) >= MIN_OPTIMIZER_SHARE else (0, 0)
 
 
 def launching_operators(step: StepWork) -> frozenset[str]:

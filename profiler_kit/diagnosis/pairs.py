@@ -75,13 +75,20 @@ def with_flag(config: RunConfig, flag: Flag, value: bool) -> RunConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class FlagPair:
-    """Two measured runs that differ in one flag only: `off` without it, `on` with it. `before`, `after`: their steps."""
+class RunPair:
+    """Two measured runs that differ in one setting: `off` without it, `on` with it. `before`, `after`: their steps."""
 
     off: ConfigRun
     on: ConfigRun
     before: Interval
     after: Interval
+
+    @classmethod
+    def of(cls, off: ConfigRun, on: ConfigRun) -> RunPair:
+        """Return the pair of two runs with step times."""
+        assert off.step_ns is not None
+        assert on.step_ns is not None
+        return cls(off, on, off.step_ns, on.step_ns)
 
     def summary(self) -> str:
         """Return both names and steps: ``"default" to "benchmark": 26.2 ms to 15 ms``."""
@@ -89,13 +96,13 @@ class FlagPair:
         return f"{quoted_name(self.off)} to {quoted_name(self.on)}: {steps}"
 
 
-def flag_pairs(report: Report, flag: Flag) -> tuple[FlagPair, ...]:
+def flag_pairs(report: Report, flag: Flag) -> tuple[RunPair, ...]:
     """Return all pairs of measured runs that differ in `flag` only: pairs of the baseline first, then plain runs."""
     matching_pairs = []
     for off in measured_runs(report):
         on = counterpart(report, off, flag, True)
         if on is not None and on.failure is None and on.step_ns is not None and off.step_ns is not None:
-            matching_pairs.append(FlagPair(off, on, off.step_ns, on.step_ns))
+            matching_pairs.append(RunPair.of(off, on))
     baseline = report.baseline()
     matching_pairs.sort(
         key=lambda pair: (baseline is not pair.off and baseline is not pair.on, not pair.off.config.is_plain)

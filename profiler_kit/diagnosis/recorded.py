@@ -40,6 +40,11 @@ def traces_of(report: Report | TraceReport) -> TraceReport:
     return TraceReport(tool=report.tool, created=report.created, traces=(trace,) if trace is not None else ())
 
 
+def rank_traces(report: Report | TraceReport) -> TraceReport:
+    """Return the traces of all ranks, where a report has them."""
+    return report.ranks if isinstance(report, Report) and report.ranks is not None else traces_of(report)
+
+
 def measured_trace(run: ConfigRun) -> TraceSummary | None:
     """Return the traced steps of `run` with the idle time of its timed steps; None without device (or operator) time."""
     traced = run.traced

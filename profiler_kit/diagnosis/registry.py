@@ -8,15 +8,14 @@ from profiler_kit.diagnosis.rule import Rule
 
 
 def all_rules() -> tuple[Rule, ...]:
-    """Return all rules of `diagnosis/rules/` in name order.
+    """Return all rules in the files of `diagnosis/rules/`, in the order of their names.
 
-    **Raises**: TypeError for a file without a rule, or with a rule of another name.
+    **Raises**: TypeError for a file without a rule, and for two rules of one name.
     """
-    rules = []
+    rules: dict[str, Rule] = {}
     for member in members(family):
-        rule = getattr(member, "RULE", None)
-        name = member.__name__.rpartition(".")[2]
-        if not isinstance(rule, Rule) or rule.name != name:
-            raise TypeError(f"{member.__file__}: RULE is missing or misnamed; define RULE = Rule({name!r}, DOC, check)")
-        rules.append(rule)
-    return tuple(rules)
+        own = [value for value in vars(member).values() if isinstance(value, Rule)]
+        if not own or any(rule.name in rules for rule in own):
+            raise TypeError(f"{member.__file__}: no rule, or one whose name another file uses; define NAME = Rule(...)")
+        rules.update((rule.name, rule) for rule in own)
+    return tuple(rule for _, rule in sorted(rules.items()))

@@ -10,8 +10,8 @@ from profiler_kit.configurations.axis import Change
 from profiler_kit.configurations.naming import change_of
 from profiler_kit.diagnosis.advice import optimizer_class
 from profiler_kit.diagnosis.phrases import Advice
-from profiler_kit.diagnosis.ranking import PEAK
 from profiler_kit.diagnosis.registry import all_rules
+from profiler_kit.records.claims import PEAK
 from profiler_kit.records.report import Finding, Remedy, Report, TraceReport, Trial
 from profiler_kit.records.verdict import RankedRemedy, RemedyStatus
 from profiler_kit.statistics.noise import noise_of

@@ -16,10 +16,11 @@ from profiler_kit.diagnosis.once import once_per_report
 from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
 from profiler_kit.diagnosis.recorded import measured_trace, traces_of
 from profiler_kit.diagnosis.timing import weighted_median
+from profiler_kit.records.claims import Claim, kernel_claims
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import IdleCause, IdleTime, KernelStat, TraceSummary
+from profiler_kit.records.traces import IdleCause, IdleTime, KernelStat, TraceSummary, idle_by_cause
 
 Match = TypeVar("Match")
 
@@ -84,6 +85,14 @@ class StepWork:
     def idle(self) -> tuple[IdleTime, ...]:
         """Idle time by cause."""
         return self.trace.idle
+
+    @cached_property
+    def causes(self) -> Mapping[str, int]:
+        """The idle time of each cause, longest first; time without an entry is of cause "unknown"."""
+        causes = {str(cause): ns for cause, ns in idle_by_cause(self.idle).items()}
+        if (missing_ns := self.trace.idle_ns - sum(causes.values())) > 0:
+            causes["unknown"] = causes.get("unknown", 0) + missing_ns
+        return dict(sorted(causes.items(), key=lambda item: -item[1]))
 
     @property
     def marked_steps(self) -> int:
@@ -238,7 +247,7 @@ def total_calls(work: Iterable[Work]) -> int:
     return sum(item.calls for item in work)
 
 
-def work_claims(work: StepWork, items: Iterable[Work]) -> tuple[str, ...]:
+def work_claims(work: StepWork, items: Iterable[Work]) -> tuple[Claim, ...]:
     """Return claims for `items`: for kernels by name, and for operators on a device by the kernels of their families.
 
     A record has no link from operators to kernels, so the weight of the finding limits what the claims explain.
@@ -246,21 +255,11 @@ def work_claims(work: StepWork, items: Iterable[Work]) -> tuple[str, ...]:
     items = tuple(items)
     names = {item.name for item in items}
     families = {item.family.partition(":")[0] for item in items if item not in work.kernels}
-    return names_claims(
+    return kernel_claims(
         kernel.name
         for kernel in work.kernels
         if kernel.ns > 0 and (kernel.name in names or kernel.family.partition(":")[0] in families)
     )
-
-
-def names_claims(names: Iterable[str]) -> tuple[str, ...]:
-    """Return a claim for each kernel name."""
-    return tuple(f"busy:kernel:{name}" for name in names)
-
-
-def module_claims(paths: Iterable[str]) -> tuple[str, ...]:
-    """Return a claim for each module path."""
-    return tuple(f"busy:module:{path}" for path in paths)
 
 
 @once_per_report  # a trace can have 100,000 names

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from profiler_kit.diagnosis.convolution import half_kernel, operator_text
 from profiler_kit.diagnosis.phrases import (
     Advice,
     advise,
@@ -17,10 +17,11 @@ from profiler_kit.diagnosis.phrases import (
     phase_name,
     plural,
 )
-from profiler_kit.diagnosis.rule import evidence_of
-from profiler_kit.diagnosis.step_work import StepWork, module_claims, names_claims, total_ns, work_of
-from profiler_kit.diagnosis.trace_shapes import half_kernel, operator_text
+from profiler_kit.diagnosis.rule import Measure
+from profiler_kit.diagnosis.step_rule import StepPart
+from profiler_kit.diagnosis.step_work import StepWork, total_ns, work_of
 from profiler_kit.diagnosis.work_groups import is_product
+from profiler_kit.records.claims import Claim, kernel_claims, module_claims
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.families import is_contraction, is_product_family
 from profiler_kit.records.report import Evidence
@@ -53,20 +54,7 @@ _CHANGE: Final = "Change this layer first: fewer channels or features, a smaller
 _PREDICT: Final = "profiler-kit count MODEL predicts the work that remains after each change."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DominantLayer:
-    """A layer that takes most of the busy time, `ns`, with the text and the evidence about it. `path`: None without a name."""
-
-    ns: int
-    title: str
-    explanation: str
-    advice: Advice
-    evidence: tuple[Evidence, ...]
-    claims: tuple[str, ...]
-    path: str | None = None
-
-
-def dominant_layer(step: StepWork) -> DominantLayer | None:
+def dominant_layer(step: StepWork) -> StepPart | None:
     """Return the layer that takes at least `MIN_TIME_SHARE` of the busy time; None without one, or in a model of one layer."""
     times = [(path, ns) for path, ns in _module_times(step).most_common() if path not in PSEUDO_PATHS]
     if len(times) > 1 and times[0][1] >= MIN_TIME_SHARE * step.busy_ns:
@@ -76,29 +64,50 @@ def dominant_layer(step: StepWork) -> DominantLayer | None:
     return _by_shapes(step) or _by_calls(step)
 
 
-def layer_at(step: StepWork, path: str) -> DominantLayer | None:
+def layer_at(step: StepWork, path: str) -> StepPart | None:
     """Return the layer at `path`; None if less than half of its work is that of products."""
     phases = [module for module in step.trace.modules if module.path == path and module.kernel_ns]
     phases.sort(key=lambda module: -module.kernel_ns)
     ns = step.module_ns[path]
     if not _is_mostly_products(step, path, ns):
         return None
-    where = f"{path}, {step.name}" if step.name else path
-    share = ns / step.busy_ns
     parts = [f"{phase_name(module.phase)} {text(module.kernel_ns, 'ns')}" for module in phases]
-    return DominantLayer(
-        ns=ns,
-        claims=module_claims([path]),
-        title=f"{layer_name_capitalized(path)} takes {percent(share)} of the {step.clock_name}",
-        explanation=f"The self time of the layer is {text(ns, 'ns')} {step.per_step}: {join_list(parts)}."
-        if parts
-        else "",
+    return _layer_part(
+        step,
+        ns,
+        title=f"{layer_name_capitalized(path)} takes {percent(ns / step.busy_ns)} of the {step.clock_name}",
+        sentences=(f"The self time of the layer is {text(ns, 'ns')} {step.per_step}: {join_list(parts)}.",),
         advice=Advice(f"{_CHANGE}, or fewer calls. {_PREDICT}"),
-        evidence=(
-            Evidence(name=f"share of {step.clock_name}", value=100.0 * share, unit="percent", where=where),
-            *(Evidence(name=module.phase, value=module.kernel_ns, unit="ns", where=where) for module in phases),
-        ),
+        measures=tuple((module.phase, module.kernel_ns, "ns") for module in phases),
+        claims=module_claims([path]),
         path=path,
+    )
+
+
+def _layer_part(
+    step: StepWork,
+    ns: int,
+    *,
+    title: str,
+    sentences: tuple[str, ...],
+    advice: Advice,
+    measures: tuple[Measure, ...] = (),
+    evidence: tuple[Evidence, ...] = (),
+    claims: tuple[Claim, ...],
+    path: str | None = None,
+) -> StepPart:
+    """Return a layer that takes `ns` as a part of the step, with its share of the busy time. `path`: None without a name."""
+    busy_share = ns / step.busy_ns
+    return StepPart(
+        ns=ns,
+        share_name="",
+        title=title,
+        sentences=(*sentences, f"Everything else takes {percent(1.0 - busy_share)} of the {step.clock_name}."),
+        advice=advice,
+        measures=((f"share of {step.clock_name}", 100.0 * busy_share, "percent"), *measures),
+        evidence=evidence,
+        claims=claims,
+        paths=() if path is None else (path,),
     )
 
 
@@ -110,7 +119,7 @@ def _is_mostly_products(step: StepWork, path: str, ns: int) -> bool:
     return step.is_measured or ns - other_ns >= MIN_PRODUCT_SHARE * ns
 
 
-def _by_shapes(step: StepWork) -> DominantLayer | None:
+def _by_shapes(step: StepWork) -> StepPart | None:
     """Return the operator whose calls with equal shapes take most of the time of a device."""
     layers = [operator for operator in step.trace.shapes if operator.family in LAYER_FAMILIES]
     # In a model of one layer, that layer is always dominant: a finding would not help.
@@ -129,12 +138,13 @@ def _by_shapes(step: StepWork) -> DominantLayer | None:
     )
     parts = [f"{name} {text(ns, 'ns')}" for name, ns in passes if ns]
     half = half_kernel(operator)
-    return DominantLayer(
-        ns=operator.kernel_ns,
-        claims=names_claims(kernel.name for kernel in step.kernels if is_product(kernel)),
+    return _layer_part(
+        step,
+        operator.kernel_ns,
+        claims=kernel_claims(kernel.name for kernel in step.kernels if is_product(kernel)),
         title=f"{'One layer takes' if is_single_layer else 'Calls with the same shapes take'} {percent(share)} of the "
         f"{step.clock_name}: {operator_text(operator)}",
-        explanation=join_sentences(
+        sentences=(
             f"{plural(operator.calls, 'call')} of {operator.name} {step.per_step} "
             f"{'takes' if operator.calls == 1 else 'take'} {text(operator.kernel_ns, 'ns')} of {text(step.busy_ns, 'ns')}"
             f"{f': {join_list(parts)}' if parts else ''}.",
@@ -142,10 +152,9 @@ def _by_shapes(step: StepWork) -> DominantLayer | None:
             "" if is_single_layer else "These may be several layers of the same size.",
         ),
         advice=Advice(join_sentences(f"{_CHANGE}.", half.text, _PREDICT), half.code),
-        evidence=(
-            Evidence(name=f"share of {step.clock_name}", value=100.0 * share, unit="percent", where=step.name),
-            Evidence(name=operator.name, value=operator.kernel_ns, unit="ns", where=step.name),
-            *evidence_of(step.name, *((f"{name} of {operator.name}", ns or None, "ns") for name, ns in passes[:2])),
+        measures=(
+            (operator.name, operator.kernel_ns, "ns"),
+            *((f"{name} of {operator.name}", ns or None, "ns") for name, ns in passes[:2]),
         ),
     )
 
@@ -158,7 +167,7 @@ class _Call(NamedTuple):
     op: str | None = None
 
 
-def _by_calls(step: StepWork) -> DominantLayer | None:
+def _by_calls(step: StepWork) -> StepPart | None:
     """Return the longest calls of a step, at most three, that are probably one layer."""
     longest = sorted(_kernel_calls(step) if step.on_device else _operator_calls(step), key=lambda call: -call.ns)[
         :MAX_CALLS
@@ -170,20 +179,18 @@ def _by_calls(step: StepWork) -> DominantLayer | None:
         return None
     kind = "kernel" if step.on_device else "operator call"
     parts = [f"{_PASS_NAMES.get(call.op or '', call.name)} {text(call.ns, 'ns')}" for call in calls]
-    return DominantLayer(
-        ns=ns,
-        claims=names_claims(call.name for call in calls),
+    return _layer_part(
+        step,
+        ns,
+        claims=kernel_claims(call.name for call in calls),
         title=f"{plural(len(calls), kind)} per step {'takes' if len(calls) == 1 else 'take'} {percent(share)} of the "
         f"{step.clock_name}{_layer_guess(calls, on_device=step.on_device)}",
-        explanation=join_sentences(
+        sentences=(
             f"The longest calls of each step take {text(ns, 'ns')} of {text(step.busy_ns, 'ns')}: {join_list(parts)}.",
             _unnamed_sentence(step.trace, "so the layer is unknown"),
         ),
         advice=_find_advice(step.trace),
-        evidence=(
-            Evidence(name=f"share of {step.clock_name}", value=100.0 * share, unit="percent", where=step.name),
-            *(Evidence(name=call.op or kind, value=call.ns, unit="ns", where=call.name) for call in calls),
-        ),
+        evidence=tuple(Evidence(name=call.op or kind, value=call.ns, unit="ns", where=call.name) for call in calls),
     )
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, TypedDict
 
-from profiler_kit.diagnosis.bounds import HOST_BOUNDS, StepParts, step_parts
+from profiler_kit.diagnosis.account import Account, account_of
+from profiler_kit.diagnosis.bounds import HOST_BOUNDS, StepBound, device_shares, is_on_device, step_bound
 from profiler_kit.diagnosis.idle_time import LARGE_IDLE_SHARE
 from profiler_kit.diagnosis.pairs import measured_runs
 from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name
-from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE, PEAK, account_of
+from profiler_kit.diagnosis.ranking import MIN_ADDED_SHARE
 from profiler_kit.diagnosis.recorded import readable_traces, without_profiler
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.remedies import advised_remedy, remedies
-from profiler_kit.diagnosis.sequence import step_sequence
 from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.diagnosis.trace_cost import CAUSE_WORDS, trace_cost
+from profiler_kit.records.claims import PEAK
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Finding, Report, TraceReport
@@ -79,44 +80,63 @@ _BOUNDS: Final[dict[Bound, str]] = {
 def verdict(report: Report | TraceReport) -> Verdict:
     """Return the verdict on `report`, whose findings are ranked."""
     readable = readable_traces(report) if isinstance(report, TraceReport) else report
-    parts = step_parts(readable)
-    account = account_of(readable) if parts is not None else None
+    step = _step(readable)
     cause = _main_cause(report.findings)
     useful, without_gain = remedies(report, cause)
-    is_bound = cause_is_bound(parts, report.findings[cause - 1]) if parts is not None and cause is not None else None
+    is_bound = cause_is_bound(step, report.findings[cause - 1]) if step is not None and cause is not None else None
     if (
-        parts is not None
+        step is not None
         and cause is not None
         and report.findings[cause - 1].rule == COLD_START
-        and parts.bound in HOST_BOUNDS
+        and step.bound.kind in HOST_BOUNDS
     ):
-        parts = replace(parts, bound="cold start")
-    unexplained_busy = account.unexplained(idle=False) if account is not None else None
-    unexplained_idle = account.unexplained(idle=True) if account is not None else None
+        step = replace(step, bound=step.bound._replace(kind="cold start"))
+    unexplained_busy = step.account.unexplained(idle=False) if step is not None else None
+    unexplained_idle = step.account.unexplained(idle=True) if step is not None else None
     sentences = (
         _cost(report),
         *_warnings(report.findings),
-        _bound(parts, _traced_busy(report)) if parts is not None else _largest_count(report),
-        *_cause(report, parts, cause, is_bound),
+        _bound(step, _traced_busy(report)) if step is not None else _largest_count(report),
+        *_cause(report, step, cause, is_bound),
         _after_failure(report.findings, cause)
         or _remedy(useful, cause)
-        or _untried(report, parts, cause)
+        or _untried(report, step, cause)
         or _how_to_record(report),
         _unexplained(unexplained_busy if cause is not None else 0.0, unexplained_idle),
     )
     return Verdict(
         sentences=tuple(sentence for sentence in sentences if sentence),
-        bound=parts.bound if parts is not None else None,
-        busy=parts.busy if parts is not None else None,
-        idle=parts.idle if parts is not None else None,
+        bound=step.bound.kind if step is not None else None,
+        busy=1.0 - step.account.idle if step is not None else None,
+        idle=step.account.idle if step is not None else None,
         unexplained_busy=unexplained_busy,
         unexplained_idle=unexplained_idle,
         cause=cause,
         cause_is_bound=is_bound,
         remedies=useful,
         without_gain=without_gain,
-        **_sequence(report, parts),
+        **_sequence(report, step),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The step that the verdict is about. `devices`: the busy shares of several devices of one process; empty for one."""
+
+    account: Account
+    bound: StepBound
+    on_device: bool
+    devices: tuple[float, ...]
+
+
+def _step(report: Report | TraceReport) -> _Step | None:
+    """The account and the bound of the step; None without times of the program."""
+    if isinstance(report, TraceReport) and any(trace.hardware_counters for trace in report.traces):
+        return None
+    account = account_of(report)
+    if not account.cells:
+        return None
+    return _Step(account, step_bound(report, account), is_on_device(report), device_shares(report))
 
 
 class _Sequence(TypedDict, total=False):
@@ -125,13 +145,13 @@ class _Sequence(TypedDict, total=False):
     device_work_ns: int
 
 
-def _sequence(report: Report | TraceReport, parts: StepParts | None) -> _Sequence:
+def _sequence(report: Report | TraceReport, step: _Step | None) -> _Sequence:
     """The step now, after each repair, and the work of the device, which is a share of the step."""
     step_ns = _step_ns(report)
-    if step_ns is None or parts is None:
+    if step_ns is None or step is None:
         return {}
     sequence = step_sequence(report.findings, step_ns)
-    work = _Sequence(device_work_ns=round(parts.busy * step_ns)) if parts.on_device else _Sequence()
+    work = _Sequence(device_work_ns=round((1.0 - step.account.idle) * step_ns)) if step.on_device else _Sequence()
     return {"step_ns": step_ns, "sequence": sequence, **work}
 
 
@@ -154,11 +174,11 @@ def _warnings(findings: tuple[Finding, ...]) -> Iterator[str]:
                 yield f"Read first: {_clause(finding.title)} [{number}]."
 
 
-def cause_is_bound(parts: StepParts, cause: Finding) -> bool:
+def cause_is_bound(step: _Step, cause: Finding) -> bool:
     """Return whether `cause` claims time of the kind that bounds the step: busy or idle time."""
-    is_busy = parts.bound in BUSY_BOUNDS or (parts.bound in EITHER_BOUNDS and parts.busy >= parts.idle)
-    pools = {claim.partition(":")[0] for claim in cause.claims}
-    if "site" in pools or (parts.bound in EITHER_BOUNDS and not parts.on_device):
+    is_busy = step.bound.kind in BUSY_BOUNDS or (step.bound.kind in EITHER_BOUNDS and step.account.idle <= 0.5)
+    pools = {claim.pool for claim in cause.claims}
+    if "site" in pools or (step.bound.kind in EITHER_BOUNDS and not step.on_device):
         return True
     return "busy" in pools if is_busy else not pools.isdisjoint(("idle", "host"))
 
@@ -249,37 +269,38 @@ def _traced_busy(report: Report | TraceReport) -> float | None:
     return trace.busy_share if without_profiler(trace) is not trace else None
 
 
-def _bound(parts: StepParts, traced_busy: float | None) -> str:
+def _bound(step: _Step, traced_busy: float | None) -> str:
     """What limits the step, and the shares of it that show this."""
-    if parts.on_device:
+    account, bound = step.account, step.bound
+    if step.on_device:
         device = "the device is"
-        if parts.devices:
-            listed = join_list([percent(share) for share in parts.devices[:MAX_DEVICES]])
-            more = f" and {len(parts.devices) - MAX_DEVICES} more" if len(parts.devices) > MAX_DEVICES else ""
-            device = f"{len(parts.devices)} devices, busy {listed}{more}, are on average"
-        busy, idle = f"{device} busy {percent(parts.busy)}", f"{device} idle {percent(parts.idle)}"
+        if step.devices:
+            listed = join_list([percent(share) for share in step.devices[:MAX_DEVICES]])
+            more = f" and {len(step.devices) - MAX_DEVICES} more" if len(step.devices) > MAX_DEVICES else ""
+            device = f"{len(step.devices)} devices, busy {listed}{more}, are on average"
+        busy, idle = f"{device} busy {percent(1.0 - account.idle)}", f"{device} idle {percent(account.idle)}"
     else:
-        busy = idle = f"operators take {percent(parts.busy)}"
-    is_idle = parts.idle > parts.busy and parts.on_device
+        busy = idle = f"operators take {percent(1.0 - account.idle)}"
+    is_idle = account.idle > 0.5 and step.on_device
     shares = f"{idle if is_idle else busy} of the time"
     if traced_busy is not None:
         traced = percent(1.0 - traced_busy if is_idle else traced_busy)
         shares += f" without the profiler ({traced} with it)"
-    if parts.collectives >= MIN_COLLECTIVES and parts.bound != "communication" and not is_idle:
-        shares += f", {percent(parts.collectives)} with collectives only"
-    if parts.idle >= MIN_IDLE:
-        longest, *others = parts.causes.items()
-        causes = [longest, *(item for item in others[:1] if item[1] >= MIN_CAUSE_SHARE * parts.idle)]
-        prefix = "" if is_idle else "idle: " if parts.on_device else "the rest: "
+    if account.collectives >= MIN_COLLECTIVES and bound.kind != "communication" and not is_idle:
+        shares += f", {percent(account.collectives)} with collectives only"
+    if account.idle >= MIN_IDLE:
+        longest, *others = account.causes.items()
+        causes = [longest, *(item for item in others[:1] if item[1] >= MIN_CAUSE_SHARE * account.idle)]
+        prefix = "" if is_idle else "idle: " if step.on_device else "the rest: "
         shares += (
             f" ({prefix}{', '.join(f'{CAUSE_WORDS.get(cause, cause)} {percent(share)}' for cause, share in causes)})"
         )
-    own = percent(parts.bound_share)
-    is_shown = parts.bound not in ("communication", "data") or own in shares
+    own = percent(bound.share)
+    is_shown = bound.kind not in ("communication", "data") or own in shares
     own = "" if is_shown else f" ({own} of the time)"
-    if parts.late_rank is not None:
-        return f"Rank {parts.late_rank}, which the others wait for, is bound by {_BOUNDS[parts.bound]}; of all ranks, {shares}."
-    return f"Bound by {_BOUNDS[parts.bound]}{own}: {shares}."
+    if bound.late_rank is not None:
+        return f"Rank {bound.late_rank}, which the others wait for, is bound by {_BOUNDS[bound.kind]}; of all ranks, {shares}."
+    return f"Bound by {_BOUNDS[bound.kind]}{own}: {shares}."
 
 
 def _largest_count(report: Report | TraceReport) -> str:
@@ -299,9 +320,7 @@ def _largest_count(report: Report | TraceReport) -> str:
     return f"Most work: {layer_name(path)} with {percent(share)} of the FLOPs."
 
 
-def _cause(
-    report: Report | TraceReport, parts: StepParts | None, cause: int | None, is_bound: bool | None
-) -> Iterator[str]:
+def _cause(report: Report | TraceReport, step: _Step | None, cause: int | None, is_bound: bool | None) -> Iterator[str]:
     """The finding that explains most. Without one: where the time is, and the first finding about something else.
 
     `is_bound`: whether the finding is about the bound of the step; if not, the sentence says of what part it is.
@@ -322,13 +341,13 @@ def _cause(
         share_text = "" if is_stated else f", {percent(share)} of the time{' of all traces' if several else ''}"
         prefix = f"Main cause{share_text}"
         if is_bound is False:
-            pool = "idle" if any(claim.startswith(("idle", "host")) for claim in finding.claims) else "busy"
+            pool = "idle" if any(claim.pool in ("idle", "host") for claim in finding.claims) else "busy"
             prefix = f"Findings explain {pool} time rather than the bound; most{share_text}"
         yield f"{prefix}: {_clause(finding.title)} [{cause}]."
         if finding.saving is not None:
             yield saving_sentence(finding.saving)
         return
-    if parts is not None and parts.idle < LARGE_IDLE_SHARE:
+    if step is not None and step.account.idle < LARGE_IDLE_SHARE:
         yield _no_cause(report)
     if (number := _first_serious(findings)) is not None:
         yield f"Main finding: {_clause(findings[number - 1].title)} [{number}]."
@@ -372,9 +391,9 @@ def _attained(report: Report | TraceReport) -> str:
     return f"{reached}; --by layer shows the slowest layers."
 
 
-def _untried(report: Report | TraceReport, parts: StepParts | None, cause: int | None) -> str:
+def _untried(report: Report | TraceReport, step: _Step | None, cause: int | None) -> str:
     """What to do first where no finding advises anything: measure other settings, if none was measured."""
-    if not isinstance(report, Report) or parts is None or cause is not None or len(measured_runs(report)) != 1:
+    if not isinstance(report, Report) or step is None or cause is not None or len(measured_runs(report)) != 1:
         return ""
     if report.target.is_loop:
         return "Try first: `profiler_kit analyze` on the model, to measure other settings (benchmark, bfloat16, memory layout)."
@@ -414,3 +433,23 @@ def _unexplained(busy: float | None, idle: float | None) -> str:
         return ""
     parts = [f"{percent(share)} {kind}" for share, kind in ((busy, "busy"), (idle, "idle")) if share >= 0.001]
     return join_sentences(f"Not explained by any finding: {' and '.join(parts)} time.")
+
+
+# A repair that saves less of the step does not deserve a line in the sequence.
+MIN_SAVING: Final = 0.05
+MAX_REPAIRS: Final = 4
+
+
+def step_sequence(findings: Sequence[Finding], step_ns: int) -> tuple[StepAfter, ...]:
+    """Return what a step of `step_ns` takes after each repair, in the order of `findings`, which are ranked.
+
+    Only findings with a replayed saving count. A finding that saves nothing now but would after another repair is part of it.
+    """
+    steps: list[StepAfter] = []
+    left = 1.0
+    for number, finding in enumerate(findings, start=1):
+        if finding.saving is None or (finding.share or 0.0) < MIN_SAVING or len(steps) == MAX_REPAIRS:
+            continue
+        left = max(0.0, left - (finding.share or 0.0))
+        steps.append(StepAfter(finding=number, step_ns=round(left * step_ns)))
+    return tuple(steps)

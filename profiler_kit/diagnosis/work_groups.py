@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns
 from profiler_kit.records.families import is_product_family
@@ -19,6 +19,12 @@ _COMPILED_KERNEL: Final = re.compile(r"\Atriton_|cpp_fused")
 _FILL: Final = re.compile(r"\Aaten::(fill_|zero_|zeros)\Z|FillFunctor|\AMemset")
 _COPY_TO_TYPE: Final = "aten::_to_copy"
 _COPY: Final = "aten::copy_"
+# The dispatch of an operator takes 1 to 10 us on a CPU, whatever its size.
+MAX_MEAN_NS: Final = 10_000
+# A step of fewer operators is not slow because of their number.
+MIN_SHORT_CALLS: Final = 50
+# The gaps between the calls of operators and modules are of this length. Longer gaps are other Python code.
+MAX_MEAN_GAP_NS: Final = 30_000
 
 
 def is_product(work: Work) -> bool:
@@ -49,6 +55,33 @@ def is_host_copy(name: str) -> bool:
 def is_half_product(work: Work) -> bool:
     """Return whether the kernel `work` is a product in 16 bits."""
     return is_product(work) and (work.math in _HALF or _HALF_PRODUCT.search(work.name) is not None)
+
+
+class ShortOperators(NamedTuple):
+    """Operators of a CPU that are so short that their dispatch takes most of their time, and the gaps of Python between them.
+
+    Those that make batches and those of the optimizer do not count. `calls`: per step, of all.
+    """
+
+    work: tuple[Work, ...] = ()
+    calls: int = 0
+    ns: int = 0
+    gaps_ns: int = 0
+
+    @property
+    def total_ns(self) -> int:
+        """The time of operators and gaps."""
+        return self.ns + self.gaps_ns
+
+
+def short_operators(work: StepWork) -> ShortOperators:
+    """Return the short operators of a step on a CPU; nothing for a device, or where they are few."""
+    short = work.select(lambda item: item.ns <= MAX_MEAN_NS * item.calls) if not work.on_device else ()
+    calls, other_ns = total_calls(short) // work.steps, work.host_data_ns + work.phase_ns.get("optimizer", 0)
+    if calls < MIN_SHORT_CALLS or (ns := total_ns(short) - other_ns) <= 0:
+        return ShortOperators()
+    gaps = [part for part in work.idle if part.cause == "python" and 0 < part.ns <= MAX_MEAN_GAP_NS * part.gaps]
+    return ShortOperators(short, calls, ns, sum(part.ns for part in gaps if part.phase not in ("data", "optimizer")))
 
 
 def pointwise_ns(work: StepWork) -> int:

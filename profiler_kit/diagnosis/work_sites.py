@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_list, plural
+from profiler_kit.records.claims import Claim, Kind
 from profiler_kit.records.traces import WorkSite
 from profiler_kit.units import percent
 
@@ -31,9 +32,15 @@ def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
     function or module saves most of the same.
     """
     removable = [site for site in sites if _is_removable(site) and site.saving.median >= least]
-    exact = max((site.saving.median for site in removable if site.source or site.module), default=0.0)
-    named = [site for site in removable if site.source or site.module or exact < MIN_EXACT_PART * site.saving.median]
-    return sorted(named, key=lambda site: (-round(site.saving.median, 2), not site.source, not site.module))
+    exact = max((site.saving.median for site in removable if _is_exact(site)), default=0.0)
+    named = [site for site in removable if _is_exact(site) or exact < MIN_EXACT_PART * site.saving.median]
+    return sorted(
+        named, key=lambda site: (-round(site.saving.median, 2), not site.source, not site.call, not site.module)
+    )
+
+
+def _is_exact(site: WorkSite) -> bool:
+    return bool(site.source or site.call or site.module)
 
 
 def _is_removable(site: WorkSite) -> bool:
@@ -42,19 +49,24 @@ def _is_removable(site: WorkSite) -> bool:
         return False
     if site.operator:
         return site.saving.median >= MIN_OPERATOR_SAVING
-    return bool(site.source or site.module) or site.phase == OUTSIDE
+    return _is_exact(site) or site.phase == OUTSIDE
 
 
 def site_text(site: WorkSite) -> str:
     """Return a place in words: ``train.py(12): clip (512 launches per step)``."""
-    name = site.source or site.module or site.operator or "work outside forward, loss, backward and optimizer"
+    name = (
+        site.source or site.call or site.module or site.operator or "work outside forward, loss, backward and optimizer"
+    )
     return f"{name} ({plural(round(site.launches), 'launch', 'launches')} per step)"
 
 
-def site_claim(site: WorkSite) -> str:
-    """Return the claim of all work of a place, as in `Finding.claims`."""
-    kind = "function" if site.source else "module" if site.module else "operator" if site.operator else "phase"
-    return f"site:{kind}:{site.source or site.module or site.operator or site.phase}"
+def site_claim(site: WorkSite) -> Claim:
+    """Return the claim on all work of a place."""
+    names: tuple[tuple[Kind, str], ...] = (
+        ("function", site.source), ("call", site.call), ("module", site.module), ("operator", site.operator),
+        ("phase", site.phase),
+    )  # fmt: skip
+    return next(Claim("site", kind, name) for kind, name in names if name)
 
 
 def operators_text(site: WorkSite) -> str:
@@ -68,9 +80,7 @@ def launches_sentence(sites: Sequence[WorkSite], count: int = 3) -> str:
     for chosen in (_launching_places(sites), [site for site in sites if site.operator]):
         most = sorted(chosen, key=lambda site: -site.launches)[:count]
         if most:
-            parts.append(
-                join_list([f"{site.source or site.module or site.operator} {round(site.launches)}" for site in most])
-            )
+            parts.append(join_list([f"{site.place} {round(site.launches)}" for site in most]))
     return f"Most launches per step come from {'; by operator from '.join(parts)}." if parts else ""
 
 

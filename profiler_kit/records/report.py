@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Final, Literal, get_args
 
 from profiler_kit.errors import UsageError
+from profiler_kit.records.claims import Claim
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule, SweepTime
 from profiler_kit.records.notes import Note
@@ -107,10 +108,8 @@ class Finding:
     - `remedy`: the change that the advice asks for; None without advice, and in reports of earlier versions.
     - `computed`: True if the gain is computed, not measured.
     - `paths`: the modules that the finding is about.
-    - `claims`: the parts of the step that the finding explains: ``idle``, ``idle:CAUSE``, ``busy``, ``busy:phase:PHASE``,
-      ``busy:module:PATH``, ``busy:kernel:NAME``, ``host``, ``site:function:NAME``, ``site:operator:NAME``, ``site:module:PATH``,
-      ``site:phase:PHASE``, ``peak``. Empty if it explains no time and no memory.
-    - `share`: the share of the step (of the peak for ``peak``) that the finding explains and that no finding before it
+    - `claims`: the parts of the step that the finding explains. Empty if it explains no time and no memory.
+    - `share`: the share of the step (of the peak if it claims that) that the finding explains and that no finding before it
       explains; None where `claims` is empty, or where the report has no times. With a replay, it is what the step would
       save once the findings before it are repaired.
     - `keeps`: the part of the claimed time that is left after the repair: half of it, where a type of half the size is used.
@@ -129,7 +128,7 @@ class Finding:
     weight: float = 0.0
     computed: bool = False
     tries: tuple[str, ...] = ()
-    claims: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
     share: float | None = None
     remedy: Remedy | None = None
     saving: Saving | None = None

@@ -12,7 +12,7 @@ import numbers
 import re
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, Union
@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, TypeVar, Union
 from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import ReportError
 from profiler_kit.records.check import CheckResult, CheckResults
+from profiler_kit.records.claims import Claim, claim_of_text
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.machine import Machine
 from profiler_kit.records.mean_step import MeanStep, as_traced
@@ -45,6 +46,8 @@ _LONG: Final = b"0" * len(
 )  # occurs in a text with a number of this length once its digits are translated to 0
 _TRACED: Final = b'"traced"'  # a name of every run
 _BUILTINS: Final[tuple[type[Any], ...]] = (str, int, float, tuple, list, dict)
+# Values that older files have as text.
+_FROM_TEXT: Final[dict[Any, Callable[[str], object]]] = {Note: note_of_line, Claim: claim_of_text}
 _STEP: Final = re.compile(r"\.(\w+)|\[(\d+)\]")  # one part of a path in msgspec's errors: $.runs[2].config.name
 
 
@@ -205,7 +208,7 @@ def _older(record: type, data: bytes) -> Any:
         content = msgspec.json.decode(data)
     except msgspec.DecodeError:
         return None
-    current = _with_notes(record, content)
+    current = _with_values(record, content)
     return current if current != content else None
 
 
@@ -227,17 +230,17 @@ def _with_traced(data: bytes) -> bytes:
     return msgspec.json.encode(content)
 
 
-def _with_notes(kind: Any, value: Any) -> Any:
-    """JSON `value` of type `kind` with the notes that older files have as lines (before 2026-11-27)."""
-    if kind is Note and isinstance(value, str):
-        return to_json(note_of_line(value))
+def _with_values(kind: Any, value: Any) -> Any:
+    """JSON `value` of type `kind` with the notes and claims that older files have as text (before 2026-11-28)."""
+    if kind in _FROM_TEXT and isinstance(value, str):
+        return to_json(_FROM_TEXT[kind](value))
     if _is_union(kind):
         kind = next(member for member in typing.get_args(kind) if member is not type(None))
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
         hints = typing.get_type_hints(kind)
-        return {name: _with_notes(hints.get(name), item) for name, item in value.items()}
+        return {name: _with_values(hints.get(name), item) for name, item in value.items()}
     if typing.get_origin(kind) is tuple and isinstance(value, list):
-        return [_with_notes(typing.get_args(kind)[0], item) for item in value]
+        return [_with_values(typing.get_args(kind)[0], item) for item in value]
     return value
 
 

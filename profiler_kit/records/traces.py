@@ -349,10 +349,12 @@ class WorkSite:
       Work of backward belongs to the place of its forward operator.
     - `operator`: the outermost operator or the autograd node; "" for all work of a function, a module or a phase.
     - `module`: the path of a module, without its children; "" for other places.
+    - `call`: the user's function that the loop of a training step calls, with all that it calls; "" for other places.
     - `operators`: of a function, a module or a phase, its operators and nodes with the most host and device time, at most three.
     - `phase`: the phase of its longest work. `launches`: its device work per step. `launch_share`: its part of all device work.
     - `product_share`: the part of its time, on the host and on the device, in operators that launch convolutions, matrix
-      products, attention or recurrent layers.
+      products, attention or recurrent layers; in a training step, only in those with a backward pass. Of a call, all work with
+      a backward pass.
     - `saving`: what a step would save without the work, its launches, and the host's waits there. Of a function, the host's
       work before each of its launches counts as well; of an operator, only the time in it.
     """
@@ -366,6 +368,12 @@ class WorkSite:
     saving: Saving
     operators: tuple[str, ...] = ()
     module: str = ""
+    call: str = ""
+
+    @property
+    def place(self) -> str:
+        """The function or the module, the operator or the phase."""
+        return self.source or self.call or self.module or self.operator or self.phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

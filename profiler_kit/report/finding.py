@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from profiler_kit.errors import UsageError
+from profiler_kit.records.claims import PEAK, Claim, Kind
 from profiler_kit.records.counts import is_inside
 from profiler_kit.records.document import Document, FindingList, Paragraph, Section, Table
 from profiler_kit.records.report import Finding, Report, TraceReport
@@ -43,51 +44,34 @@ MAX_TRACES: Final = 3
 class _Selection:
     """The parts of the step that a finding is about, from its claims and paths."""
 
-    pools: frozenset[str]
-    causes: frozenset[str]
-    phases: frozenset[str]
+    claims: tuple[Claim, ...]
     modules: frozenset[str]
-    kernels: frozenset[str]
 
     @classmethod
     def of(cls, finding: Finding) -> _Selection:
         """The parts that `finding` claims."""
-        names: defaultdict[str, set[str]] = defaultdict(set)
-        for claim in finding.claims:
-            pool, _, part = claim.partition(":")
-            names["pools"].add(pool)
-            if pool == "idle" and part:
-                names["causes"].add(part)
-            elif part:
-                kind, _, name = part.partition(":")
-                names[kind].add(name)
-        return cls(
-            pools=frozenset(names["pools"]),
-            causes=frozenset(names["causes"]),
-            phases=frozenset(names["phase"]),
-            modules=frozenset((*names["module"], *finding.paths)),
-            kernels=frozenset(names["kernel"]),
-        )
+        selection = cls(finding.claims, frozenset(finding.paths))
+        return replace(selection, modules=selection.modules | selection.names("module"))
 
     @property
     def has_idle(self) -> bool:
-        return bool(self.pools & {"idle", "host"})
+        return any(claim.pool in ("idle", "host") for claim in self.claims)
 
-    def has_cause(self, cause: str) -> bool:
-        """Whether idle time of `cause` belongs to the selection; all causes if it names none."""
-        return self.has_idle and (not self.causes or cause in self.causes or "host" in self.pools)
+    @property
+    def has_busy(self) -> bool:
+        return any(claim.pool == "busy" for claim in self.claims)
 
-    def has_phase(self, phase: str) -> bool:
-        """Whether `phase` belongs to the selection; all phases if it claims busy time without naming a part."""
-        return phase in self.phases or ("busy" in self.pools and not (self.phases or self.modules or self.kernels))
+    def names(self, kind: Kind) -> frozenset[str]:
+        """The names of the claimed parts of this kind."""
+        return frozenset(claim.name for claim in self.claims if claim.kind == kind)
+
+    def has(self, kind: Kind, name: str) -> bool:
+        """Whether the cause, phase or kernel called `name` belongs to the selection."""
+        return any(claim.covers(kind, name) for claim in self.claims)
 
     def has_module(self, path: str) -> bool:
         """Whether the module at `path`, or one that contains it, is named."""
         return any(is_inside(path, module) for module in self.modules)
-
-    def has_kernel(self, name: str) -> bool:
-        """Whether the kernel is named; all kernels if busy time is claimed without naming a part."""
-        return name in self.kernels or ("busy" in self.pools and not (self.phases or self.modules or self.kernels))
 
 
 def finding_document(report: Report | TraceReport, number: int) -> Document:
@@ -148,18 +132,18 @@ def _target_tables(report: Report, finding: Finding, selection: _Selection) -> I
     if run is None:
         return
     caption = f"{run.config.name}, per step"
-    phases = [row for row in tables.phase_rows(run)[0] if selection.has_phase(row.label)]
+    phases = [row for row in tables.phase_rows(run)[0] if selection.has("phase", row.label)]
     yield from _section("Phases", page_table("phases", caption, PHASE_COLUMNS, phases, report))
     yield from _section("Kernels", page_table("kernels", caption, KERNEL_COLUMNS, _run_kernels(run, selection), report))
     parts = [
         row for row in convolution_rows(report, run) if row.timing is not None and selection.has_module(row.timing.path)
     ]
     yield from _section("Convolutions", page_table("convolutions", caption, CONVOLUTION_COLUMNS, parts, report))
-    idle = [row for row in tables.idle_rows(run)[0] if selection.has_cause(row.item.cause)]
+    idle = [row for row in tables.idle_rows(run)[0] if selection.has("cause", row.item.cause)]
     yield from _section("Idle time", page_table("idle", caption, IDLE_COLUMNS, idle, report))
     waits = tables.wait_rows(run, ROWS) if selection.has_idle else []
     yield from _section("Host waits", page_table("waits", caption, WAIT_COLUMNS, waits, report))
-    if "peak" in selection.pools and (memory := tables.memory_table(report, report.runs)) is not None:
+    if PEAK in selection.claims and (memory := tables.memory_table(report, report.runs)) is not None:
         yield from _section("Peak memory", memory)
 
 
@@ -167,9 +151,9 @@ def _run_kernels(run: ConfigRun, selection: _Selection) -> list[KernelRow]:
     """The kernels of the selected layers and phases, or the selected kernels, longest first."""
     selected: defaultdict[str, list[KernelStat]] = defaultdict(list)
     for layer in run.modules:
-        is_selected = selection.has_module(layer.path) or layer.phase in selection.phases
+        is_selected = selection.has_module(layer.path) or selection.has("phase", layer.phase)
         for kernel in layer.kernels:
-            if is_selected or selection.has_kernel(kernel.name):
+            if is_selected or selection.has("kernel", kernel.name):
                 selected[kernel.name].append(kernel)
     merged = [sum_fields(kernels, "calls", "kernel_ns") for kernels in selected.values()]
     merged.sort(key=lambda kernel: (-kernel.kernel_ns, kernel.name))
@@ -192,20 +176,20 @@ def _trace_tables(trace: TraceSummary, selection: _Selection) -> Iterator[Sectio
     def table(name: str, columns: Sequence[Column[TraceItem[Any]]], items: Iterable[Any]) -> Table:
         return page_table(name, "whole trace", columns, [TraceItem(trace, item) for item in items])
 
-    phases = [line for line in trace_tables.phase_lines(trace)[0] if selection.has_phase(line.label)]
+    phases = [line for line in trace_tables.phase_lines(trace)[0] if selection.has("phase", line.label)]
     yield from _section("Phases", table("trace_phases", TRACE_PHASE_COLUMNS, phases))
-    idle = [line for line in trace_tables.idle_lines(trace.idle)[0] if selection.has_cause(line.cause)]
+    idle = [line for line in trace_tables.idle_lines(trace.idle)[0] if selection.has("cause", line.cause)]
     yield from _section("Idle time", table("trace_causes", TRACE_IDLE_COLUMNS, idle))
-    in_phase = selection.phases if not selection.modules else frozenset[str]()
+    in_phase = selection.names("phase") if not selection.modules else frozenset[str]()
     modules = [item for item in trace.modules if selection.has_module(item.path) or item.phase in in_phase]
     modules.sort(key=lambda item: -item.kernel_ns)
     yield from _section("Modules", table("trace_modules", TRACE_MODULE_COLUMNS, modules[:ROWS]))
-    kernels = [item for item in trace_tables.kernels_by_time(trace, None) if selection.has_kernel(item.name)][:ROWS]
+    kernels = [item for item in trace_tables.kernels_by_time(trace, None) if selection.has("kernel", item.name)][:ROWS]
     if trace.clock == "device":
         yield from _section("Kernels", table("trace_kernels", TRACE_KERNEL_COLUMNS, kernels))
-    if "busy" in selection.pools or (selection.has_idle and trace.clock == "host"):
+    if selection.has_busy or (selection.has_idle and trace.clock == "host"):
         operators = trace_tables.operators_by_time(trace, None)[:ROWS]
-        if not (selection.modules or selection.phases or selection.kernels):
+        if not (selection.modules or selection.names("phase") or selection.names("kernel")):
             yield from _section("Operators", table("trace_operators", TRACE_OPERATOR_COLUMNS, operators))
     if selection.has_idle:
         waits = sorted(trace.syncs, key=lambda wait: -wait.wait_ns)[:ROWS]

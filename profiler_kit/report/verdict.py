@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from profiler_kit.records.claims import PEAK
 from profiler_kit.records.document import Block, Paragraph, RemedyList, Section
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Finding
@@ -73,7 +74,7 @@ def share_sentence(finding: Finding) -> str:
     """The part of the step (or of peak memory) that `finding` explains; empty where that is unknown."""
     if finding.share is None:
         return ""
-    quantity = "peak memory" if "peak" in finding.claims else "the time"
+    quantity = "peak memory" if PEAK in finding.claims else "the time"
     if finding.share < 0.0005:  # it would be shown as 0.0 %
         return f"Explains no part of {quantity} beyond the findings above."
     if (saving := finding.saving) is not None:

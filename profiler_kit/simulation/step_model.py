@@ -1,6 +1,6 @@
 """The steps of a trace as a model: what a step would take if the parts that a finding claims went away.
 
-A claim names parts of the step, as in `Finding.claims`. Device work that is claimed takes less time; if nothing of it is left, it
+A claim (`records/claims.py`) names parts of the step. Device work that is claimed takes less time; if nothing of it is left, it
 goes with the host's work for its launch. Host work behind claimed idle time is shortened by the time in which the device
 waited for it. Claimed waits of the host go. The replay then decides what the step takes.
 """
@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline, idle_gaps
 from profiler_kit.attribution.host_time import host_waits
-from profiler_kit.attribution.launch_sites import Site, launch_sites, loop_functions
-from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
-from profiler_kit.records.counts import PSEUDO_PATHS, is_inside
+from profiler_kit.attribution.launch_sites import Site, launch_sites
+from profiler_kit.attribution.result import Attribution, phase_name
+from profiler_kit.records.claims import Claim
+from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.families import is_product_family
-from profiler_kit.records.traces import IDLE_CAUSES, Saving, TracePhase, TraceSummary, WorkSite
+from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, Saving, TracePhase, TraceSummary, WorkSite
 from profiler_kit.simulation.changes import drop_waits, remove, shorten
 from profiler_kit.simulation.from_trace import TraceGraph, trace_graph
 from profiler_kit.simulation.graph import NEVER_NS, Graph, Ids, Ints, Mask, selected
@@ -48,21 +49,19 @@ USUAL: Final = 0  # the index of the profiler's usual cost
 # A replay takes 2 us for each node, and a report asks for some fifty: the steps in the middle of a long trace are enough.
 MAX_NODES: Final = 8_000
 MAX_STEP_NODES: Final = 50_000
-MAX_SITES: Final = 8  # of functions, and of operators
-SITE_KINDS: Final = ("source", "operator", "phase")  # the fields of a site by which work is grouped
+MAX_SITES: Final = 6  # of each kind
+SITE_KINDS: Final = ("source", "operator", "phase", "call")  # the fields of a site by which work is grouped
 # What the step's own function launches besides is a place in it from a fifth of all launches on.
 MIN_LOOP_LAUNCHES: Final = 0.2
 MAX_OPERATORS: Final = 3  # of a function
 MIN_RANGED_SAVING: Final = 0.02  # the range of a smaller saving says nothing
 _SYNCHRONIZATION: Final = CAUSE_NUMBERS["synchronization"]
-# Idle time that is not the host's: work of other streams and ranks ends it.
-_NOT_HOST: Final = ("communication", "another stream")
 
 
-class Claim(NamedTuple):
-    """Parts of the step, as `Finding.claims`, and the share of the traced step that goes."""
+class Change(NamedTuple):
+    """A change of the step: the parts that it affects, and the share of the traced step that goes."""
 
-    names: tuple[str, ...]
+    claims: tuple[Claim, ...]
     share: float
 
 
@@ -90,6 +89,17 @@ class Labels:
     busy_ns: Ints
     idle_ns: NDArray[np.float32]
 
+    def column(self, claim: Claim) -> tuple[Ids | Bytes, Sequence[str]]:
+        """Return the number of each node's part of the kind that `claim` names, and the names of these parts."""
+        if claim.pool == "site":
+            if claim.kind == "module":
+                return self.site_module, self.modules
+            field = {"function": "source"}.get(claim.kind, claim.kind)
+            return self.site, [getattr(site, field) for site in self.sites]
+        if claim.kind == "phase":
+            return self.phase, TRACE_PHASES
+        return (self.kernel, self.kernels) if claim.kind == "kernel" else (self.module, self.modules)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepModel:
@@ -110,8 +120,8 @@ class StepModel:
         """The time of all steps without the profiler, for its usual, least and largest cost."""
         return tuple(simulate(graph).total_ns for graph in self.untraced)
 
-    def saving(self, claim: Claim, after: Sequence[Claim] = (), cost: int = USUAL) -> float:
-        """Return the share of the step that `claim` takes with it, once `after` is gone."""
+    def saving(self, change: Change, after: Sequence[Change] = (), cost: int = USUAL) -> float:
+        """Return the share of the step that `change` takes with it, once `after` is gone."""
         step_ns = self.steps_ns[cost]
         if not step_ns:
             return 0.0
@@ -119,21 +129,21 @@ class StepModel:
         for gone in after:
             graph = self._without(graph, gone)
         before = simulate(graph).total_ns if after else step_ns
-        return (before - simulate(self._without(graph, claim)).total_ns) / step_ns
+        return (before - simulate(self._without(graph, change)).total_ns) / step_ns
 
-    def savings(self, claim: Claim) -> tuple[float, ...]:
-        """Return the share of the step that `claim` takes with it, for the usual, least and largest cost of the profiler."""
-        return tuple(self.saving(claim, cost=cost) for cost in range(len(self.untraced)))
+    def savings(self, change: Change) -> tuple[float, ...]:
+        """Return the share of the step that `change` takes with it, for the usual, least and largest cost of the profiler."""
+        return tuple(self.saving(change, cost=cost) for cost in range(len(self.untraced)))
 
-    def _without(self, graph: Graph, claim: Claim) -> Graph:
-        if (changed := self._without_sites(graph, claim.names)) is not None:
-            return changed
-        causes = claimed_causes(claim.names)
-        device = self.claimed_work(claim.names)
+    def _without(self, graph: Graph, change: Change) -> Graph:
+        if (site := next((claim for claim in change.claims if claim.pool == "site"), None)) is not None:
+            return self._without_nodes(graph, self._members(site), of_function=site.kind != "operator")
+        causes = claimed_causes(change.claims)
+        device = self.claimed_work(change.claims)
         claimed_ns = float(self.labels.busy_ns[device].sum()) + float(self.idle_ns[causes].sum())
         if claimed_ns <= 0:
             return graph
-        part = min(1.0, claim.share * self.span_ns / claimed_ns)
+        part = min(1.0, change.share * self.span_ns / claimed_ns)
         if causes and (idle_ns := self.labels.idle_ns[causes].sum(axis=0)).any():
             graph = self._less_host_work(graph, idle_ns * part)
         if _SYNCHRONIZATION in causes:
@@ -164,52 +174,33 @@ class StepModel:
         changed = drop_waits(remove(graph, np.flatnonzero(members & graph.is_device)), np.flatnonzero(members))
         return shorten(changed, np.flatnonzero(members & ~graph.is_device), 0) if of_function else changed
 
-    def _without_sites(self, graph: Graph, names: Iterable[str]) -> Graph | None:
-        """Return `graph` without the claimed place: ``site:function:NAME``, or an ``operator``, a ``module`` or a ``phase``.
-
-        None if no place is claimed.
-        """
-        for name in names:
-            pool, _, part = name.partition(":")
-            if pool == "site":
-                kind, _, text = part.partition(":")
-                labels, field = self.labels, {"function": "source"}.get(kind, kind)
-                if kind == "module":
-                    members = np.isin(labels.site_module, [i for i, path in enumerate(labels.modules) if path == text])
-                else:
-                    sites = enumerate(labels.sites)
-                    members = np.isin(labels.site, [i for i, site in sites if getattr(site, field) == text])
-                return self._without_nodes(graph, members, of_function=kind != "operator")
-        return None
-
-    def claimed_work(self, names: Iterable[str]) -> Mask:
-        """Return which device nodes `names` claim."""
-        labels = self.labels
-        mask = np.zeros(len(labels.phase), np.bool_)
-        for name in names:
-            pool, _, part = name.partition(":")
-            if pool != "busy":
-                continue
-            kind, _, text = part.partition(":")
-            if not kind:
-                mask |= self.traced.is_device
-            elif kind == "phase":
-                mask |= np.isin(labels.phase, [i for phase, i in PHASE_NUMBERS.items() if phase == text])
-            elif kind == "kernel":
-                mask |= np.isin(labels.kernel, [i for i, kernel in enumerate(labels.kernels) if kernel == text])
-            else:
-                inside = [i for i, path in enumerate(labels.modules) if is_inside(path, text)]
-                mask |= np.isin(labels.module, inside)
+    def claimed_work(self, claims: Iterable[Claim]) -> Mask:
+        """Return which device nodes `claims` name."""
+        mask = np.zeros(len(self.labels.phase), np.bool_)
+        for claim in claims:
+            if claim.pool == "busy":
+                mask |= self._members(claim) if claim.kind else self.traced.is_device
         return mask
+
+    def _members(self, claim: Claim) -> Mask:
+        """Return which nodes belong to a part of the work, or to a place of the program."""
+        numbers, names = self.labels.column(claim)
+        return np.isin(numbers, [i for i, name in enumerate(names) if claim.covers(claim.kind, name)])
 
 
 def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
     """Return the functions, operators, modules and phases without which a step would save most."""
     labels = model.labels
-    by_site = ((kind, [getattr(site, kind) for site in labels.sites], labels.site) for kind in SITE_KINDS)
+    trains = any(
+        site.has_backward for site in labels.sites
+    )  # otherwise a loop calls the model, and nothing else shows it
+    kinds = SITE_KINDS if trains else SITE_KINDS[:-1]
+    by_site = ((kind, [getattr(site, kind) for site in labels.sites], labels.site) for kind in kinds)
     modules = ["" if path in PSEUDO_PATHS else path for path in labels.modules]  # phases, which have sites of their own
     groups = (*by_site, ("module", modules, labels.site_module))
-    return tuple(site for kind, names, number in groups for site in _sites_by(model, names, number, kind))
+    sites = [site for kind, names, number in groups for site in _sites_by(model, names, number, kind)]
+    alone = {(site.source, site.launches) for site in sites}  # functions that call no other
+    return tuple(site for site in sites if (site.call, site.launches) not in alone or not site.call)
 
 
 def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) -> list[WorkSite]:
@@ -218,7 +209,7 @@ def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) ->
     labels, is_device, ns = model.labels, model.traced.is_device, model.untraced[USUAL].duration_ns
     index = {name: i for i, name in enumerate(dict.fromkeys(name for name in names if name))}
     group = np.array([*(index.get(name, NONE) for name in names), NONE], np.int32)[number]
-    computes = _computes(labels)
+    computes = _computes(labels, whole=kind == "call")
     totals = np.bincount(group[group != NONE], ns[group != NONE], minlength=len(index))
     unique = tuple(index)
     rows = []
@@ -237,6 +228,7 @@ def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) ->
                 source=unique[index_of_group] if kind == "source" else "",
                 operator=unique[index_of_group] if kind == "operator" else "",
                 module=unique[index_of_group] if kind == "module" else "",
+                call=unique[index_of_group] if kind == "call" else "",
                 phase=_longest_phase(labels.phase[work], ns[work]),
                 launches=len(work) / max(model.traced.steps, 1),
                 launch_share=launch_share,
@@ -248,10 +240,18 @@ def _sites_by(model: StepModel, names: Sequence[str], number: Ids, kind: str) ->
     return sorted(rows, key=lambda row: -row.saving.median)
 
 
-def _computes(labels: Labels) -> Mask:
-    """Return which nodes belong to operators that launch products."""
+def _computes(labels: Labels, *, whole: bool) -> Mask:
+    """Return which nodes are the purpose of a step: operators that launch products, in a training step only with a backward pass.
+
+    `whole`: for a call with all that it calls. Then all work with a backward pass is the purpose.
+    """
     products = {labels.sites[i].operator for i in np.unique(labels.site[labels.is_product]).tolist() if i != NONE}
-    mask: Mask = np.array([*(site.operator in products for site in labels.sites), False])[labels.site]
+    trains = any(site.has_backward for site in labels.sites)
+    purpose = (
+        site.has_backward and (whole or site.operator in products) if trains else site.operator in products
+        for site in labels.sites
+    )
+    mask: Mask = np.array([*purpose, False])[labels.site]
     return mask
 
 
@@ -270,16 +270,10 @@ def _longest_phase(phase: Bytes, ns: Ints) -> TracePhase | Literal[""]:
     return phase_name(int(np.bincount(phase[known], ns[known]).argmax())) if known.any() else ""
 
 
-def claimed_causes(names: Iterable[str]) -> list[int]:
-    """Return the numbers of the causes of idle time that `names` claim."""
-    causes: set[str] = set()
-    for name in names:
-        pool, _, part = name.partition(":")
-        if pool == "host":
-            causes.update(cause for cause in IDLE_CAUSES if cause not in _NOT_HOST)
-        elif pool == "idle":
-            causes.update([part] if part else IDLE_CAUSES)
-    return sorted(number for cause, number in CAUSE_NUMBERS.items() if cause in causes)
+def claimed_causes(claims: Sequence[Claim]) -> list[int]:
+    """Return the numbers of the causes of idle time that `claims` name."""
+    causes = CAUSE_NUMBERS.items()
+    return sorted(number for cause, number in causes if any(claim.covers("cause", cause) for claim in claims))
 
 
 class Replayed(NamedTuple):
@@ -393,7 +387,7 @@ def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, 
     kernels = tuple(table.names[i] if i != NONE else "" for i in used.tolist())
     labels = Labels(
         sites=sites.sites,
-        loops=loop_functions(attribution, sites.sites, attribution.device.launch[attribution.device.launch != NONE]),
+        loops=sites.loops,
         site=sites.number,
         modules=tuple(module.path for module in attribution.modules),
         kernels=kernels,

@@ -16,6 +16,7 @@ from profiler_kit.attribution.summary import summarize
 from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.diagnosis.recorded import without_profiler
 from profiler_kit.pipeline.inspect import inspect
+from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.traces import IdleTime, TraceSummary
 from profiler_kit.traces.reader import read
@@ -209,7 +210,7 @@ def test_a_device_that_was_recorded_in_part(tmp_path: Path, missing: int, severi
 def test_missing_kernels_are_the_cause_of_the_idle_time_that_they_leave(tmp_path: Path) -> None:
     events = [e for e in training() if e["cat"] != "kernel" or e["args"]["correlation"] % 6 not in (3, 4)]
     first, *others = report(tmp_path, events).findings
-    assert (first.rule, first.severity, first.claims) == ("device_not_recorded", "medium", ("idle:unknown",))
+    assert (first.rule, first.severity, first.claims) == ("device_not_recorded", "medium", idle_claims("unknown"))
     assert first.share == pytest.approx(0.34, abs=0.01)
     assert [other.severity for other in others if other.rule == "unknown_idle"] == ["low"]
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from traced_runs import traced_run, with_traced
 
+from profiler_kit.records.claims import Claim
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, Phase, StaticCount, UncountedOp
 from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
@@ -395,3 +396,8 @@ def value(finding: Finding, name: str, where: str = "") -> Evidence:
     found = [e for e in finding.evidence if e.name == name and where in e.where]
     assert len(found) == 1, f"{len(found)} x {name!r} at {where!r} in {[(e.name, e.where) for e in finding.evidence]}"
     return found[0]
+
+
+def texts(claims: tuple[Claim, ...]) -> tuple[str, ...]:
+    """The claims as text: ``busy:module:conv1``."""
+    return tuple(map(str, claims))

@@ -13,6 +13,7 @@ from typing import Any
 
 from profiler_kit.diagnosis import all_rules
 from profiler_kit.diagnosis.rule import TOPICS
+from profiler_kit.records.claims import PEAK
 from profiler_kit.records.counts import Cost
 from profiler_kit.records.report import SEVERITIES, Finding
 from profiler_kit.records.serde import to_json
@@ -42,7 +43,7 @@ def sound_finding(finding: Finding) -> None:
 
 def sound_order(findings: Sequence[Finding]) -> None:
     """Assert the order: what explains time, then what explains the peak, with disjoint shares; then the rest by severity."""
-    pools = [2 if not finding.claims else int("peak" in finding.claims) for finding in findings]
+    pools = [2 if not finding.claims else int(PEAK in finding.claims) for finding in findings]
     assert pools == sorted(pools)
     for pool in (0, 1):
         shares = [finding.share or 0.0 for finding, other in zip(findings, pools, strict=True) if other == pool]

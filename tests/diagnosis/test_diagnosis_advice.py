@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from diagnose_cases import texts
 from trace_reports import kernel, ms, nested, steps, trace, traces, two_ranks
 
 from profiler_kit.attribution.host_activity import is_user_code
 from profiler_kit.diagnosis import diagnose_traces
-from profiler_kit.diagnosis.rules import data_bound
+from profiler_kit.diagnosis.rules import data
 from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.ranks import Straggler
@@ -187,8 +188,8 @@ def test_a_large_convolution_gets_the_line_of_half_its_kernel() -> None:
 
 
 def test_the_lines_about_data_loaders_can_be_pasted() -> None:
-    for iterator in ("", data_bound.SINGLE_PROCESS_ITERATOR, data_bound.WORKER_ITERATOR):
-        assert ast.parse(data_bound.loader_advice(iterator, pins=True).code)
+    for iterator in ("", data.SINGLE_PROCESS_ITERATOR, data.WORKER_ITERATOR):
+        assert ast.parse(data.loader_advice(iterator, pins=True).code)
 
 
 def test_a_straggler_gets_the_command_that_compares_it() -> None:
@@ -220,7 +221,7 @@ def test_a_straggler_explains_its_delay_and_not_only_the_waits_of_others(doing: 
     ranks = replace(report.ranks, stragglers=(straggler,), step_ns=ms(30.0))
     late = finding(replace(report, ranks=ranks), "stragglers")
     assert late.weight == pytest.approx(0.3)
-    assert set(late.claims) == {"busy:phase:communication", "idle:communication", claim}
+    assert set(texts(late.claims)) == {"busy:phase:communication", "idle:communication", claim}
 
 
 def test_long_calls_are_listed_with_their_time_in_long_gaps() -> None:

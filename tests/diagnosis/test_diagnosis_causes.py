@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from diagnose_cases import CPU, MS, report, static
+from diagnose_cases import CPU, MS, report, static, texts
 from diagnose_laws import sound_finding
 from trace_reports import kernel, ms, steps, trace, traces
 from traced_runs import traced_run
@@ -142,7 +142,7 @@ def test_idle_time_before_the_optimizer_counts() -> None:
     kernels = (replace(GEMM, kernel_ns=ms(60.0)), kernel("pointwise", 5.0, 600))
     finding = single(gpu_trace(*kernels, phases=phases, idle=idle), "optimizer_bound")
     assert finding.weight == pytest.approx(0.4)
-    assert "idle:op dispatch" in finding.claims
+    assert "idle:op dispatch" in texts(finding.claims)
     assert "waits 35 ms for its launches" in finding.explanation
     other = {("waiting for data", "optimizer"): 35.0}
     assert "optimizer_bound" not in rules(gpu_trace(*kernels, phases=phases, idle=other))
@@ -197,7 +197,7 @@ def test_attention_in_a_run_is_found_by_the_kernels_of_a_module() -> None:
     )
     finding = single(source, "attention_by_hand")
     assert finding.paths == ("attention",)
-    assert finding.claims == ("busy:module:attention",)
+    assert texts(finding.claims) == ("busy:module:attention",)
     log_softmax = replace(softmax, name="softmax_warp_forward<float, float, float, 9, true, false>")
     loss = device_report(("head", "forward", (log_softmax, products)), ("linear", "forward", (products,)))
     assert "attention_by_hand" not in rules(loss)
@@ -277,7 +277,7 @@ def test_embedding_gradients_include_the_fill_and_the_optimizer_of_the_table() -
     )
     assert finding.weight == pytest.approx(0.7)
     assert "sparse=True" in finding.advice
-    assert "busy:phase:optimizer" in finding.claims
+    assert "busy:phase:optimizer" in texts(finding.claims)
     many_fills = replace(fill, calls=600)  # of other gradients: slices, or zero_grad(set_to_none=False)
     source = cpu_trace(operator("mm", "gemm", 30.0, 9), backward, many_fills, update, optimizer_ms=40.0)
     assert rules(source) == {"optimizer_bound"}
@@ -328,7 +328,7 @@ def test_short_operators_on_a_cpu() -> None:
     source = replace(cpu_trace(*short, idle={("python", "forward"): 2.0}), idle=gaps)
     finding = single(source, "small_operators")
     assert finding.weight == pytest.approx(1.0)
-    assert finding.claims == (
+    assert texts(finding.claims) == (
         "busy:kernel:aten::addmm", "busy:kernel:aten::t", "busy:kernel:aten::relu", "idle:python",
     )  # fmt: skip
     assert "larger batch" in finding.advice
@@ -456,7 +456,7 @@ def test_depthwise_by_shapes_and_by_names() -> None:
     assert "depthwise" not in rules(gpu_trace(CONVS, shapes=dense))
     named = kernel("conv:depthwise", 40.0, 30, name="conv_depthwise2d_forward_kernel<3>")
     finding = single(gpu_trace(replace(CONVS, kernel_ns=ms(60.0)), named), "depthwise")
-    assert finding.claims == (f"busy:kernel:{named.name}",)
+    assert texts(finding.claims) == (f"busy:kernel:{named.name}",)
 
 
 def test_large_kernels_of_several_layers() -> None:
@@ -532,7 +532,7 @@ def test_recomputation_in_a_report() -> None:
     )
     finding = single(source, "recompute_share")
     assert finding.severity == "medium"
-    assert finding.claims == ("busy:phase:recompute",)
+    assert texts(finding.claims) == ("busy:phase:recompute",)
 
 
 def test_advice_that_was_tried_without_gain_is_low() -> None:

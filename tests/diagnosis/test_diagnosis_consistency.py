@@ -90,7 +90,7 @@ def agrees(result: Report | TraceReport, answer: Verdict) -> None:
         assert answer.cause_is_bound is None
         return
     cause: Finding = result.findings[answer.cause - 1]
-    pools = {claim.partition(":")[0] for claim in cause.claims}
+    pools = {claim.pool for claim in cause.claims}
     if not pools & POOLS[answer.bound]:
         assert answer.cause_is_bound is False
     if answer.cause_is_bound:

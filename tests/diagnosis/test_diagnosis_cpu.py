@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from diagnose_cases import CPU, MS, around, conv, cpu, report, static, target
+from diagnose_cases import CPU, MS, around, conv, cpu, report, static, target, texts
 from diagnose_lab import moving, roofed, twice
 from traced_runs import traced_run, with_traced
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.diagnosis.arithmetic import step_arithmetic
-from profiler_kit.diagnosis.roofline import roofline
+from profiler_kit.diagnosis.roofline import roofline, step_arithmetic
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
@@ -119,7 +118,7 @@ def test_short_operators_cost_the_same_for_any_batch() -> None:
     finding = rule_finding(small, "small_operators")
     assert finding is not None
     assert finding.advice.startswith("Use a larger batch, and adapt the learning rate")
-    assert finding.claims == ("busy:kernel:aten::view", "idle:python")
+    assert texts(finding.claims) == ("busy:kernel:aten::view", "idle:python")
     inference = rule_finding(replace(small, target=replace(source.target, mode="infer")), "small_operators")
     assert inference is not None
     assert "learning rate" not in inference.advice

@@ -40,14 +40,9 @@ RULES = all_rules()
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_documents_itself_under_its_files_name(rule: Any) -> None:
+def test_a_rule_documents_itself(rule: Any) -> None:
     assert re.fullmatch(r"[a-z0-9_]+", rule.name)
-    assert (Path(family.__path__[0]) / f"{rule.name}.py").is_file()
     assert len(rule.doc.strip()) > 100
-
-
-def test_names_are_unique() -> None:
-    assert len({rule.name for rule in RULES}) == len(RULES)
 
 
 @pytest.mark.parametrize("source", REPORTS.values(), ids=REPORTS.keys())
@@ -116,7 +111,8 @@ def test_a_new_rule_is_one_new_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    "text_", ["", "RULE = 3\n", "from profiler_kit.diagnosis.rule import Rule\nRULE = Rule('other', '', list)\n"]
+    "text_",
+    ["", "RULE = 3\n", "from profiler_kit.diagnosis.rule import Rule\nRULE = Rule('channels_multiple', '', list)\n"],
 )
 def test_a_file_without_its_rule_is_an_error_that_names_it(
     text_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from diagnose_cases import around, cpu, report
+from diagnose_cases import around, cpu, report, texts
 from trace_reports import MS, kernel, ms, nested, steps, trace, traces, two_ranks
 from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose_traces
-from profiler_kit.diagnosis.rules import small_batch, thread_oversubscription
+from profiler_kit.diagnosis.rules.small_steps import SMALL_BATCH, THREAD_OVERSUBSCRIPTION
 from profiler_kit.records.ranks import Straggler
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.traces import (
@@ -67,7 +67,7 @@ def test_a_loader_in_the_training_process_is_named_on_a_cpu() -> None:
     assert "85.0 %" in finding.title
     assert "num_workers=0" in finding.explanation
     assert "<built-in function sleep> in train.py(9): augment" in finding.explanation
-    assert finding.claims == ("idle:waiting for data", "busy:phase:data")
+    assert texts(finding.claims) == ("idle:waiting for data", "busy:phase:data")
     assert finding.weight == pytest.approx(0.85)
 
 
@@ -103,7 +103,7 @@ def test_idle_time_before_launches_without_short_kernels_is_launch_bound() -> No
     finding = found(case)["launch_bound"]
     assert "12.6 us" in finding.explanation
     assert finding.weight == pytest.approx(0.6)
-    assert finding.claims == ("idle:op dispatch", "idle:python", "idle:launch latency")
+    assert texts(finding.claims) == ("idle:op dispatch", "idle:python", "idle:launch latency")
 
 
 def test_long_gaps_are_python_or_operators_on_the_cpu_and_not_launches() -> None:
@@ -358,7 +358,7 @@ def test_slow_first_calls_are_a_cold_start_and_not_launch_bound() -> None:
     findings = found(case)
     assert list(findings) == ["cold_start"]
     assert "hipLaunchKernel (680 ms)" in findings["cold_start"].explanation
-    assert findings["cold_start"].claims == ("idle:cold start",)
+    assert texts(findings["cold_start"].claims) == ("idle:cold start",)
 
 
 @pytest.mark.parametrize(("first_ms", "expected"), [(80.0, True), (40.0, False)])
@@ -392,7 +392,7 @@ def test_idle_time_of_a_fifth_always_has_a_finding() -> None:
     case = trace(phases={"forward": (100.0, 38.0, 0.0)}, idle={("unknown", "forward"): 62.0})
     finding = found(case)["unknown_idle"]
     assert "62.0 %" in finding.title
-    assert finding.claims == ("idle:unknown",)
+    assert texts(finding.claims) == ("idle:unknown",)
     small = trace(
         phases={"forward": (100.0, 79.0, 0.0)},
         idle={("unknown", "forward"): 8.0, ("op dispatch", "forward"): 9.0, ("synchronization", "forward"): 4.0},
@@ -556,12 +556,12 @@ def small(samples: int, mode: Any = "train") -> Report:
 
 
 def test_a_small_batch_shares_fixed_costs_among_few_examples() -> None:
-    (finding,) = small_batch.check(small(1))
+    (finding,) = SMALL_BATCH.findings(small(1))
     assert finding.severity == "high"
     assert finding.weight >= 0.5
     assert finding.advice.startswith("Use a larger batch, and adapt the learning rate")
-    assert not list(small_batch.check(small(5)))
-    assert not list(small_batch.check(small(1, "infer")))
+    assert not list(SMALL_BATCH.findings(small(5)))
+    assert not list(SMALL_BATCH.findings(small(1, "infer")))
 
 
 @pytest.mark.parametrize(("threads", "severity"), [(4, None), (6, "medium"), (12, "high")])
@@ -569,7 +569,7 @@ def test_threads_beyond_the_cores(threads: int, severity: str | None) -> None:
     run = cpu().runs[0]
     assert run.environment is not None
     case = report(replace(run, environment=replace(run.environment, threads=threads, cores=4)))
-    findings = list(thread_oversubscription.check(case))
+    findings = list(THREAD_OVERSUBSCRIPTION.findings(case))
     assert [finding.severity for finding in findings] == ([] if severity is None else [severity])
     assert all("torch.set_num_threads(4)" in finding.advice for finding in findings)
 

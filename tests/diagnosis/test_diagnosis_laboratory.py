@@ -59,7 +59,7 @@ def test_the_verdict_is_about_the_planned_steps() -> None:
     assert "1,000 steps" in pays.title
     assert "100 steps" in not_yet.title
     assert (pays.severity, not_yet.severity) == ("high", "low")
-    assert value(pays, "1,000 planned steps", "default").value == 152 * MS + 999 * 26.2 * MS
+    assert value(pays, "1,000 planned steps without it").value == 152 * MS + 999 * 26.2 * MS
     assert value(pays, "1,000 planned steps", "benchmark").value == 5088 * MS + 999 * 15.03 * MS
     assert "benchmark at False" in not_yet.advice
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from diagnose_cases import texts
 from trace_reports import trace, traces
 
-from profiler_kit.diagnosis.rules.costly_place import RULE
-from profiler_kit.diagnosis.rules.launch_bound import RULE as LAUNCH_BOUND
+from profiler_kit.diagnosis.rules.launches import LAUNCH_BOUND
+from profiler_kit.diagnosis.rules.places import COSTLY_PLACE
 from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import Saving, WorkSite
 
@@ -24,7 +25,7 @@ def site(saving: float, *, source: str = "train.py(3): clip", operator: str = ""
 
 
 def findings(*sites: WorkSite) -> list[Finding]:
-    return list(RULE.findings(traces(trace(sites=sites))))
+    return list(COSTLY_PLACE.findings(traces(trace(sites=sites))))
 
 
 @pytest.mark.parametrize(("saving", "severity"), [(0.14, None), (0.16, "medium"), (0.39, "medium"), (0.41, "high")])
@@ -47,18 +48,18 @@ def test_the_model_and_the_whole_step_are_no_places(more: dict[str, float], fire
 
 def test_the_largest_place_is_claimed_and_the_function_comes_before_its_operator() -> None:
     (place,) = findings(site(0.5, operator="aten::to"), site(0.502), site(0.3, source="train.py(9): log"))
-    assert place.claims == ("site:function:train.py(3): clip",)
+    assert texts(place.claims) == ("site:function:train.py(3): clip",)
     assert place.weight == 0.502
     assert {e.name: e.value for e in place.evidence} == {"saving without it": 50.2, "launches per step": 100.0}
     (place,) = findings(site(0.9, operator="aten::to"), site(0.5))
-    assert place.claims == ("site:operator:aten::to",)
+    assert texts(place.claims) == ("site:operator:aten::to",)
 
 
 def test_a_function_that_saves_most_of_what_a_phase_saves_is_the_place() -> None:
     (place,) = findings(site(0.25, source="", phase="other"), site(0.2))
-    assert place.claims == ("site:function:train.py(3): clip",)
+    assert texts(place.claims) == ("site:function:train.py(3): clip",)
     (place,) = findings(site(0.25, source="", phase="other"), site(0.18))
-    assert place.claims == ("site:phase:other",)
+    assert texts(place.claims) == ("site:phase:other",)
 
 
 def test_no_replay_no_place() -> None:

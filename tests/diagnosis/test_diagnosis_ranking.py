@@ -10,14 +10,23 @@ from typing import Any
 import pytest
 from sample_reports import v0_cuda
 
-from profiler_kit.diagnosis.ranking import account_of, rank, step_cells
+from profiler_kit.diagnosis.account import account_of, step_account
+from profiler_kit.diagnosis.ranking import rank
+from profiler_kit.records.claims import claim_of_text
 from profiler_kit.records.report import Finding, Report, Severity, Tool, TraceReport
 from profiler_kit.records.traces import IdleTime, PhaseTime, Saving, TraceKernel, TraceModule, TracePhase, TraceSummary
 
 
 def finding(rule: str, weight: float, *claims: str, severity: Severity = "medium") -> Finding:
     return Finding(
-        rule=rule, severity=severity, title=rule, explanation="", advice="", evidence=(), weight=weight, claims=claims
+        rule=rule,
+        severity=severity,
+        title=rule,
+        explanation="",
+        advice="",
+        evidence=(),
+        weight=weight,
+        claims=tuple(map(claim_of_text, claims)),
     )
 
 
@@ -55,9 +64,9 @@ def shares(*findings: Finding, of: TraceReport | Report | None = None) -> list[t
 def test_cells_sum_to_one() -> None:
     claims = finding("x", 1, "busy:module:net.a", "busy:kernel:gemm", "busy:phase:optimizer")
     for whole in (report(), report(trace(), trace("b.json")), v0_cuda()):
-        cells = step_cells(whole, [claims])
+        cells = step_account(whole, [claims]).cells
         assert sum(cell.share for cell in cells) == pytest.approx(1.0)
-    assert step_cells(replace(v0_cuda(), runs=()), [claims]) == ()
+    assert step_account(replace(v0_cuda(), runs=()), [claims]).cells == []
 
 
 def test_serious_and_largest_share_first_then_peak_then_no_claims() -> None:

@@ -10,15 +10,16 @@ from sample_reports import SAMPLES, count_only, transformer, v0_cuda
 
 from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import devices_with_peaks
-from profiler_kit.diagnosis.arithmetic import main_kernel_math, step_arithmetic
 from profiler_kit.diagnosis.roofline import (
     AUTOCAST_BYTES,
     datasheet_roof,
     floor_times_ns,
+    main_kernel_math,
     measured_roof,
     roofline,
     rooflines,
     roofs,
+    step_arithmetic,
 )
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, OpTotal

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schedule_cases import KIB, SIZES, benchmark, default, schedule, v1_over_shapes
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.diagnosis.rules.host_memory_growth import MIN_GROWTH_BYTES, slope_of
+from profiler_kit.diagnosis.rules.memory_growth import MIN_GROWTH_BYTES, slope_of
 from profiler_kit.records.experiments import ExperimentOptions, NewThread, ShapeSchedule
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.schedules import (

@@ -8,7 +8,7 @@ import pytest
 from test_diagnosis_ranking import finding, trace
 
 from profiler_kit.diagnosis.recorded import without_profiler
-from profiler_kit.diagnosis.sequence import step_sequence
+from profiler_kit.diagnosis.verdict import step_sequence
 from profiler_kit.records.report import Finding
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.traces import HostActivity, IdleTime, Saving

@@ -32,8 +32,8 @@ from trace_reports import (
 
 import profiler_kit.diagnosis.rules as family
 from profiler_kit.diagnosis import all_rules, diagnose_traces, step_work
-from profiler_kit.diagnosis.rules.data_bound import loader_advice
-from profiler_kit.diagnosis.trace_shapes import operator_text
+from profiler_kit.diagnosis.convolution import operator_text
+from profiler_kit.diagnosis.rules.data import loader_advice
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import (
     Communication,

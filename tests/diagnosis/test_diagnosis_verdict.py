@@ -13,6 +13,7 @@ from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.diagnosis.phrases import advise
 from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.verdict import verdict
+from profiler_kit.records.claims import claim_of_text
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost
 from profiler_kit.records.report import Finding, Remedy, Report, TraceReport, Trial
@@ -23,7 +24,7 @@ from profiler_kit.records.verdict import Verdict
 
 def finding(rule: str, advice: str = "", weight: float = 0.0, *claims: str, **more: Any) -> Finding:
     fields: dict[str, Any] = {"severity": "high", "title": f"{rule} title", "explanation": "", "evidence": ()} | more
-    return Finding(rule=rule, advice=advice, weight=weight, claims=claims, **fields)
+    return Finding(rule=rule, advice=advice, weight=weight, claims=tuple(map(claim_of_text, claims)), **fields)
 
 
 def judged(report: Report | TraceReport, *findings: Finding) -> Verdict:

@@ -10,6 +10,7 @@ from sample_reports import v0_h100
 from trace_reports import convnet, kernel, nested, trace, traces
 
 from profiler_kit.errors import UsageError
+from profiler_kit.records.claims import claim_of_text
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.render import RenderOptions, renderer_by_name
@@ -21,7 +22,7 @@ def document(
 ) -> Document:
     finding = Finding(
         rule="rule", severity="high", title="The title", explanation="First. Second.", advice="Do it. Then more.",
-        evidence=(), claims=claims, paths=paths, config=config, weight=0.5, share=0.25,
+        evidence=(), claims=tuple(map(claim_of_text, claims)), paths=paths, config=config, weight=0.5, share=0.25,
     )  # fmt: skip
     return finding_document(replace(report, findings=(finding,)), 1)
 

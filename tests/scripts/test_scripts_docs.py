@@ -12,7 +12,7 @@ import pytest
 
 from profiler_kit.cli.commands import commands
 from profiler_kit.cli.parser import build_parser
-from profiler_kit.diagnosis.rules import unsteady
+from profiler_kit.diagnosis.rules import disturbed
 from profiler_kit.measurement import session, sweep, trials, visits
 from profiler_kit.statistics import differences, noise, report_noise
 from profiler_kit.statistics.trials import MIN_USEFUL_GAIN_PERCENT
@@ -117,7 +117,7 @@ def test_the_page_on_measuring_has_the_numbers_of_the_code() -> None:
         f"No advice about cuDNN's flags is given for less than {noise.MIN_USEFUL_SAVING:.0%}".replace("%", " %"),
         f"at most {trials.MAX_TRIALS} configurations",
         f"a gain or loss below {MIN_USEFUL_GAIN_PERCENT:g} %",
-        f"first and second half differ by more than {unsteady.MAX_DRIFT:.0%}".replace("%", " %"),
+        f"first and second half differ by more than {disturbed.MAX_DRIFT:.0%}".replace("%", " %"),
     )
     assert [one for one in said if one not in text] == []
     assert (worker.SLOW_STEP_NS, worker.TIMED_SHARE, visits.REPEAT_BUDGET_SHARE) == (10**9, 0.5, 0.5)

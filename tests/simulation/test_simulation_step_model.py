@@ -6,22 +6,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from inspection_traces import Event, call, kernel, launch, mark, op, table
+from inspection_traces import ENGINE, Event, call, kernel, launch, mark, node, op, table
 
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.launch_sites import launch_sites, loop_functions
+from profiler_kit.attribution.launch_sites import launch_sites
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.diagnosis.savings import StepSavings
+from profiler_kit.diagnosis.ranking import StepSavings
+from profiler_kit.diagnosis.work_sites import removable_sites
+from profiler_kit.records.claims import claim_of_text, kernel_claims
 from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import WorkSite
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import NONE, Link
 from profiler_kit.simulation.profiler_cost import ProfilerCost
-from profiler_kit.simulation.step_model import Claim, StepModel, replayed, step_model
+from profiler_kit.simulation.step_model import Change, StepModel, replayed, step_model
 from profiler_kit.traces.reader import read
 
 FREE = ProfilerCost(operator_ns=0, frame_ns=0, range_ns=0, call_ns=0, shapes_ns=0, kept_share=1.0)
 STEP_US = 1_000
+
+
+def change(share: float, *claims: str) -> Change:
+    """The change that removes `share` of the traced step from the parts of it in `claims`."""
+    return Change(tuple(map(claim_of_text, claims)), share)
 
 
 def model(tmp_path: Path, events: list[Event]) -> StepModel:
@@ -57,28 +64,28 @@ HOST_BOUND = [("aten::mm", 0, 100, 10, "gemm"), ("aten::add", 100, 1000, 10, "el
 
 def test_device_work_is_saved_where_the_device_is_the_limit(tmp_path: Path) -> None:
     step = model(tmp_path, steps(DEVICE_BOUND))
-    assert step.saving(Claim(("busy:kernel:gemm",), 0.5)) == pytest.approx(0.5, abs=0.02)
-    assert step.saving(Claim(("busy:kernel:gemm",), 0.25)) == pytest.approx(0.25, abs=0.02)
-    assert step.saving(Claim(("busy",), 1.0)) > 0.9
+    assert step.saving(change(0.5, "busy:kernel:gemm")) == pytest.approx(0.5, abs=0.02)
+    assert step.saving(change(0.25, "busy:kernel:gemm")) == pytest.approx(0.25, abs=0.02)
+    assert step.saving(change(1.0, "busy")) > 0.9
 
 
 def test_device_work_saves_its_launch_alone_where_the_host_is_the_limit(tmp_path: Path) -> None:
     step = model(tmp_path, steps(HOST_BOUND))
-    assert step.saving(Claim(("busy:kernel:gemm",), 0.01)) == pytest.approx(0.1, abs=0.02)
-    assert step.saving(Claim(("busy:kernel:elementwise_kernel",), 0.01)) == pytest.approx(0.9, abs=0.02)
+    assert step.saving(change(0.01, "busy:kernel:gemm")) == pytest.approx(0.1, abs=0.02)
+    assert step.saving(change(0.01, "busy:kernel:elementwise_kernel")) == pytest.approx(0.9, abs=0.02)
 
 
 def test_host_work_is_saved_where_the_device_waited_for_it(tmp_path: Path) -> None:
     waiting = model(tmp_path, steps(HOST_BOUND))
-    assert waiting.saving(Claim(("host",), 1.0)) > 0.9
-    assert waiting.saving(Claim(("idle:op dispatch",), 0.49)) == pytest.approx(0.49, abs=0.05)
-    assert model(tmp_path, steps(DEVICE_BOUND)).saving(Claim(("host",), 1.0)) == pytest.approx(0.0, abs=0.03)
+    assert waiting.saving(change(1.0, "host")) > 0.9
+    assert waiting.saving(change(0.49, "idle:op dispatch")) == pytest.approx(0.49, abs=0.05)
+    assert model(tmp_path, steps(DEVICE_BOUND)).saving(change(1.0, "host")) == pytest.approx(0.0, abs=0.03)
 
 
 def test_a_saving_after_another_adds_up_to_that_of_both(tmp_path: Path) -> None:
     step = model(tmp_path, steps(DEVICE_BOUND))
-    first, second = Claim(("busy:kernel:gemm",), 0.5), Claim(("busy:kernel:elementwise_kernel",), 0.5)
-    both = Claim((*first.names, *second.names), 1.0)
+    first, second = change(0.5, "busy:kernel:gemm"), change(0.5, "busy:kernel:elementwise_kernel")
+    both = Change((*first.claims, *second.claims), 1.0)
     assert step.saving(first) + step.saving(second, (first,)) == pytest.approx(step.saving(both), abs=0.01)
     assert step.saving(first, (first,)) == pytest.approx(0.0, abs=0.01)
 
@@ -86,7 +93,7 @@ def test_a_saving_after_another_adds_up_to_that_of_both(tmp_path: Path) -> None:
 def test_claims_that_nothing_matches_save_nothing(tmp_path: Path) -> None:
     step = model(tmp_path, steps(DEVICE_BOUND))
     for name in ("busy:kernel:other", "busy:module:none", "idle:communication", "site:function:none", "unknown"):
-        assert step.saving(Claim((name,), 1.0)) == 0.0
+        assert step.saving(change(1.0, name)) == 0.0
 
 
 def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
             launch(100 + i, begin + 12, begin + 501, name="cudaStreamSynchronize"),
             op("aten::cos", begin + 502, begin + 999),
         ]
-    saved = model(tmp_path, events).saving(Claim(("idle:synchronization", "idle:op dispatch"), 0.5))
+    saved = model(tmp_path, events).saving(change(0.5, "idle:synchronization", "idle:op dispatch"))
     assert saved == pytest.approx(0.49, abs=0.05)
 
 
@@ -135,9 +142,51 @@ def test_a_function_around_all_launches_is_the_step_and_no_place_in_it(tmp_path:
         events.append(call("train.py(3): clip", i * STEP_US + 100, i * STEP_US + 1000))
     attribution = attribute(table(tmp_path, events))
     launches = attribution.device.launch[attribution.device.launch != NONE]
-    found = launch_sites(attribution, launches).sites
-    assert {site.source for site in found} == {"train.py(1): step", "train.py(3): clip"}
-    assert loop_functions(attribution, found, launches) == {"train.py(1): step"}
+    found = launch_sites(attribution, launches)
+    assert {(site.source, site.call) for site in found.sites} == {
+        ("train.py(1): step", ""),
+        ("train.py(3): clip", "train.py(3): clip"),
+    }
+    assert found.loops == {"train.py(1): step"}
+
+
+def training(i: int, *, evaluates: bool) -> list[Event]:
+    """A training step whose model runs twice: with a backward pass, and in `evaluate`, unless that has one as well."""
+    begin, numbers, engine = i * STEP_US, range(3 * i, 3 * i + 3), {"thread": ENGINE}
+    at = [begin + 100, begin + 300, begin + 600]
+    events = [
+        mark(f"ProfilerStep#{i + 1}", begin, begin + 1000),
+        call("train.py(1): step", begin, begin + 1000),
+        call("net.py(5): forward", at[0], at[0] + 100),
+        op("aten::mm", at[0], at[0] + 100, sequence=10 + 2 * i),
+        call("train.py(9): evaluate", at[1], at[1] + 200),
+        call("net.py(5): forward", at[1], at[1] + 200),
+        op("aten::mm", at[1], at[1] + 200, sequence=None if evaluates else 11 + 2 * i),
+        node("MmBackward0", at[2], at[2] + 100, 10 + 2 * i),
+        *([] if evaluates else [node("MmBackward0", at[2] + 100, at[2] + 200, 11 + 2 * i)]),
+    ]
+    for start, number, where in zip(at, numbers, ({}, {}, engine), strict=True):
+        events += [
+            launch(number + 1, start + 50, start + 51, **where),
+            kernel("gemm", start + 60, start + 260, number + 1),
+        ]
+    return events
+
+
+@pytest.mark.parametrize("evaluates", [True, False])
+def test_a_call_of_the_loop_without_a_backward_pass_is_a_place_with_all_that_it_calls(
+    tmp_path: Path, evaluates: bool
+) -> None:
+    events = [event for i in range(4) for event in training(i, evaluates=evaluates)]
+    attribution = attribute(table(tmp_path, events))
+    rows = replayed(attribution, summarize(attribution))[0].sites
+    (evaluation,) = [site for site in rows if site.call == "train.py(9): evaluate"]
+    (forward,) = [site for site in rows if site.source == "net.py(5): forward"]
+    assert evaluation.product_share == pytest.approx(0.0 if evaluates else 1.0, abs=0.01)
+    assert evaluation.launches == 1.0
+    assert evaluation.saving.median > 0.1
+    assert forward.product_share > 0.5
+    assert (evaluation in removable_sites(rows, 0.1)) is evaluates
 
 
 def test_work_of_backward_belongs_to_the_place_of_its_forward_operator(tmp_path: Path) -> None:
@@ -212,9 +261,9 @@ def test_of_several_traces_the_one_that_a_finding_affects_most_counts(tmp_path: 
     models = [model(tmp_path, steps(rows)) for rows in (DEVICE_BOUND, HOST_BOUND)]
     one = Finding(
         rule="x", severity="low", title="", explanation="", advice="", evidence=(), weight=0.5,
-        claims=("busy:kernel:gemm",),
+        claims=kernel_claims(["gemm"]),
     )  # fmt: skip
-    alone = [step.saving(Claim(one.claims, one.weight)) for step in models]
+    alone = [step.saving(Change(one.claims, one.weight)) for step in models]
     assert alone[0] > alone[1] + 0.2
     assert StepSavings(models).saving(one).median == alone[0]
     assert StepSavings(models[::-1]).share(one) == alone[0]

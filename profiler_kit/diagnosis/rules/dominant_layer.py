@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import convolution_of, join_sizes
-from profiler_kit.diagnosis.efficiency import efficiency
 from profiler_kit.diagnosis.layer_changes import LayerChange, StepBounds, layer_changes, step_bounds
 from profiler_kit.diagnosis.phrases import (
     capitalize,
@@ -18,12 +17,13 @@ from profiler_kit.diagnosis.phrases import (
     plural,
     work_text,
 )
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import StepWork, step_works, worst_step
-from profiler_kit.diagnosis.timing import module_node, ratio
+from profiler_kit.diagnosis.rule import evidence_of, new_finding
+from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, step_works
+from profiler_kit.diagnosis.timing import efficiency, module_node, ratio
 from profiler_kit.diagnosis.trace_layers import MIN_TIME_SHARE, dominant_layer, layer_at
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
-from profiler_kit.records.report import Evidence, Finding, Report, Severity, TraceReport
+from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
@@ -34,33 +34,6 @@ HIGH_TIME_SHARE: Final = 0.50
 # From a quarter of the time, removing this layer makes the step a third faster. Below, most time is elsewhere.
 MEDIUM_TIME_SHARE: Final = 0.25
 
-DOC = f"""
-Fires when one module does at least {limit_percent(MIN_WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs if the model
-has none), or takes at least {limit_percent(MIN_TIME_SHARE)} of the device time (operator time on a CPU).
-
-- `high`: the layer takes at least {limit_percent(HIGH_TIME_SHARE)} of the step, or the time was not measured.
-- `medium`: it takes at least {limit_percent(MEDIUM_TIME_SHARE)} of the step.
-- `low`: it takes less: the layer is fast, or the step waits for data or for launches. A change gains little. A trace gets no
-  finding then.
-
-For a convolution, the finding shows the MAC count as input channels x output channels x kernel x output grid, and three
-changes: half the kernel size, stride 2 before the layer (a quarter of the output grid in 2-d), and a `k x 1` layer followed
-by a `1 x k` layer. Their savings are **computed from the counts, not measured**, and each changes the model's results. If the
-step was measured and the device does not wait for the host, the finding also gives bounds for the new step. The upper bound
-assumes that the layer stays as efficient as it is; the lower bound assumes that it reaches the measured peaks of the device.
-In both, the rest of the step stays the same, although layers behind a stride get faster too. An FFT takes the same time for a
-smaller kernel.
-
-At least half of the layer's time must be that of convolutions, matrix products, attention or recurrent layers. Other work has
-other causes than the size of the layer, and other rules.
-
-What torch.compile generates is not a module of the source. Without module names, the rule looks for a convolution, matrix
-product or attention whose calls with the same input shapes take as much, backward included. One call per step is one layer;
-several calls may be several equal layers. Without shapes, it looks for at most three kernels that each run once per step. On a
-CPU, it looks for the longest calls of at most three operators.
-
-The rule ignores models with a single layer that does work.
-"""
 
 _Alternative = tuple[LayerChange, StepBounds | None]
 
@@ -102,41 +75,38 @@ class _CountedLayer:
         return self.static.forward.macs - self.node.forward.macs + change.layer_macs
 
 
-def check(report: Report | TraceReport) -> Iterator[Finding]:
-    """Yield at most one finding: for the layer with most counted work, otherwise for the layer with most time."""
-    path, steps = _most_work(report), tuple(step_works(report))
-    find = dominant_layer if path is None else lambda step: layer_at(step, path)
-    if (worst := worst_step(steps, find, lambda layer: layer.ns)) is not None:
-        step, layer = worst.step, worst.match
-        share = step.share(layer.ns)
-        counted = _counted_layer(report, layer.path, layer.ns / step.busy_ns)
+def _dominant_layer(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    """Return the layer with most counted work, otherwise the one with most time."""
+    path = _most_work(report)
+    part = dominant_layer(step) if path is None else layer_at(step, path)
+    if part is None:
+        return None
+    counted = _counted_layer(report, next(iter(part.paths), None), part.ns / step.busy_ns)
+    if counted is None:
         # A layer that explains little of the step is not its cause, however much of the device time it takes.
-        if counted is None and share < MEDIUM_TIME_SHARE:
-            return
-        others = (
-            worst.others_sentence()
-            or f"Everything else takes {percent(1.0 - layer.ns / step.busy_ns)} of the {step.clock_name}."
-        )
-        yield RULE.finding(
-            severity=_severity(share),
-            title=layer.title
-            if counted is None
-            else f"{layer_name_capitalized(counted.node.path)} {_work_and_time(counted, step)}",
-            explanation=join_sentences(_work_text(counted), f"{step.prefix}{layer.explanation}", others),
-            advice=layer.advice if counted is None else _advice(counted),
-            evidence=(*layer.evidence, *_evidence(counted)),
-            paths=() if layer.path is None else (layer.path,),
-            weight=share,
-            claims=layer.claims,
-            computed=counted is not None and bool(counted.alternatives()) and not counted.is_fast,
-        )
-    elif not steps and (counted := _counted_layer(report, path, None)) is not None:
+        return part if step.share(part.ns) >= MEDIUM_TIME_SHARE else None
+    return replace(
+        part,
+        title=f"{layer_name_capitalized(counted.node.path)} {_work_and_time(counted, step)}",
+        lead=_work_text(counted),
+        advice=_advice(counted),
+        evidence=tuple(_evidence(counted)),
+        computed=bool(counted.alternatives()) and not counted.is_fast,
+    )
+
+
+def _in_counts(report: Report | TraceReport) -> Iterator[Finding]:
+    """Yield the finding for the layer with most counted work, where no times exist; otherwise that of the step."""
+    counted = _counted_layer(report, _most_work(report), None)
+    if counted is None or any(step_works(report)):
+        yield from _IN_STEPS.findings(report)
+    else:
         yield _unmeasured(counted)
 
 
 def _unmeasured(layer: _CountedLayer) -> Finding:
     share = layer.work_share or 0.0
-    return RULE.finding(
+    return new_finding(
         severity="high",
         title=f"{layer_name_capitalized(layer.node.path)} does {percent(share)} of the forward pass's {layer.unit}",
         explanation=join_sentences(
@@ -148,12 +118,6 @@ def _unmeasured(layer: _CountedLayer) -> Finding:
         weight=share,
         computed=bool(layer.alternatives()),
     )
-
-
-def _severity(share: float) -> Severity:
-    if share >= HIGH_TIME_SHARE:
-        return "high"
-    return "medium" if share >= MEDIUM_TIME_SHARE else "low"
 
 
 def _forward_work(counted: ModuleNode | StaticCount, static: StaticCount) -> int:
@@ -189,10 +153,8 @@ def _work_and_time(layer: _CountedLayer, step: StepWork) -> str:
     return f"{work}{conjunction}takes {percent(layer.time_share or 0.0)} of the {step.clock_name}"
 
 
-def _work_text(layer: _CountedLayer | None) -> str:
-    """Return sentences about the counted work of the layer and its rate; empty in a trace."""
-    if layer is None:
-        return ""
+def _work_text(layer: _CountedLayer) -> str:
+    """Return sentences about the counted work of the layer and its rate."""
     node, conv, run = layer.node, convolution_of(layer.node), layer.report.baseline()
     rate = efficiency(layer.report, run, node.path, "forward") if run is not None else None
     work = (
@@ -252,9 +214,7 @@ def _step_assumptions(alternatives: list[_Alternative]) -> str:
     return "The step times assume that this layer stays as efficient as now."
 
 
-def _evidence(layer: _CountedLayer | None) -> Iterator[Evidence]:
-    if layer is None:
-        return
+def _evidence(layer: _CountedLayer) -> Iterator[Evidence]:
     node, run = layer.node, layer.report.baseline()
     flops_share = ratio(node.step_cost.flops, layer.static.step.flops)
     yield from evidence_of(
@@ -280,7 +240,40 @@ def _evidence(layer: _CountedLayer | None) -> Iterator[Evidence]:
         )
 
 
-# Half of the work of the layer.
-KEEPS: Final = 0.5
+_IN_STEPS = step_rule(
+    "dominant_layer",
+    _dominant_layer,
+    Shares(0.0, medium=MEDIUM_TIME_SHARE, high=HIGH_TIME_SHARE),
+    f"""
+Fires when one module does at least {limit_percent(MIN_WORK_SHARE)} of the forward pass's multiply-accumulates (FLOPs if the model
+has none), or takes at least {limit_percent(MIN_TIME_SHARE)} of the device time (operator time on a CPU).
 
-RULE = Rule("dominant_layer", DOC, check, "place", "both", states_share=False, keeps=KEEPS, needs_runs=False)
+- `high`: the layer takes at least {limit_percent(HIGH_TIME_SHARE)} of the step, or the time was not measured.
+- `medium`: it takes at least {limit_percent(MEDIUM_TIME_SHARE)} of the step.
+- `low`: it takes less: the layer is fast, or the step waits for data or for launches. A change gains little. A trace gets no
+  finding then.
+
+For a convolution, the finding shows the MAC count as input channels x output channels x kernel x output grid, and three
+changes: half the kernel size, stride 2 before the layer (a quarter of the output grid in 2-d), and a `k x 1` layer followed
+by a `1 x k` layer. Their savings are **computed from the counts, not measured**, and each changes the model's results. If the
+step was measured and the device does not wait for the host, the finding also gives bounds for the new step. The upper bound
+assumes that the layer stays as efficient as it is; the lower bound assumes that it reaches the measured peaks of the device.
+In both, the rest of the step stays the same, although layers behind a stride get faster too. An FFT takes the same time for a
+smaller kernel.
+
+At least half of the layer's time must be that of convolutions, matrix products, attention or recurrent layers. Other work has
+other causes than the size of the layer, and other rules.
+
+What torch.compile generates is not a module of the source. Without module names, the rule looks for a convolution, matrix
+product or attention whose calls with the same input shapes take as much, backward included. One call per step is one layer;
+several calls may be several equal layers. Without shapes, it looks for at most three kernels that each run once per step. On a
+CPU, it looks for the longest calls of at most three operators.
+
+The rule ignores models with a single layer that does work.
+""",
+    topic="place",
+    states_share=False,
+    keeps=0.5,  # half of the work of the layer
+    needs_runs=False,
+)
+DOMINANT_LAYER = replace(_IN_STEPS, check=_in_counts)

@@ -1,4 +1,4 @@
-"""An operation far below the peak of its arithmetic, while another operation of the same step comes close to it."""
+"""An operation far below the peak of its arithmetic, while another of the same step comes close to it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ from profiler_kit.diagnosis.phrases import (
     phase_name,
     quoted_name,
 )
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import module_claims
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.timing import busy_share, module_node
-from profiler_kit.records.families import LAYOUT, REDUCED_OPERATION_FAMILIES, family_name, main_algorithm, math_name
+from profiler_kit.records.claims import module_claims
+from profiler_kit.records.families import (
+    LAYOUT,
+    REDUCED_OPERATION_FAMILIES,
+    family_name,
+    main_algorithm,
+    math_name,
+)
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.roofline import Roofline
 from profiler_kit.records.runs import ConfigRun
@@ -38,22 +44,6 @@ HIGH_SAVING: Final = 0.20
 # From this share of an operation's time, layout conversions are named as a cause.
 MIN_LAYOUT_SHARE: Final = 0.10
 _PART_NAMES: Final = {"fprop": "the forward pass", "dgrad": "the input gradient", "wgrad": "the weight gradient"}
-
-DOC = f"""
-Fires when an operation that takes at least {limit_percent(MIN_DEVICE_SHARE)} of the baseline's device time reaches less than
-{limit_percent(MAX_SLOW_PEAK_SHARE)} of the peak of its arithmetic, while another operation (at least
-{limit_percent(MIN_PEER_DEVICE_SHARE)} of the time) reaches more than {limit_percent(MIN_PEER_PEAK_SHARE)}. An operation is the
-forward or backward pass of a layer; if the parts of convolutions were measured separately, it is one part. The peak was
-measured on the device, or comes from the datasheet.
-
-- `high`: at the efficiency of the other operation, the slow ones would save at least {limit_percent(HIGH_SAVING)} of the device
-  time.
-- `medium`: otherwise.
-
-The finding lists known causes: channels that are not a multiple of {CHANNEL_MULTIPLE}, layout conversions, an algorithm without
-workspace. The rule ignores FFT and Winograd, which execute fewer operations than are counted, and operations limited by
-memory bandwidth.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +66,7 @@ class _Operation:
         return f"{self.part} of {layer_name(self.path)}"
 
 
-def check(report: Report) -> Iterator[Finding]:
+def _efficiency_gap(report: Report) -> Iterator[Finding]:
     """Yield at most one finding, for the slow operation of the baseline that could save most."""
     run = report.baseline()
     line = report.roofline_of(run) if run is not None else None
@@ -104,7 +94,7 @@ def check(report: Report) -> Iterator[Finding]:
     causes = list(_causes(report, worst))
     others = [f"{operation.name} ({percent(operation.peak_share)})" for operation in slow[1:]]
     math = math_name(worst.math)
-    yield RULE.finding(
+    yield new_finding(
         severity="high" if saved_share >= HIGH_SAVING else "medium",
         title=f"{capitalize(worst.name)} reaches only {percent(worst.peak_share)} of the {math} peak, while {peer.name} reaches "
         f"{percent(peer.peak_share)}" + (f" of the {math_name(peer.math)} peak" if peer.math != worst.math else ""),
@@ -120,7 +110,7 @@ def check(report: Report) -> Iterator[Finding]:
         ),
         advice="Compare the algorithms of this operation between configurations. Round its channels up to a multiple of "
         f"{CHANNEL_MULTIPLE}, and leave free memory for workspaces.",
-        evidence=tuple(item for operation in (worst, peer, *slow[1:]) for item in _evidence(operation, run)),
+        evidence=tuple(item for operation in (worst, peer, *slow[1:]) for item in _gap_evidence(operation, run)),
         paths=(operation.path for operation in slow),
         trials=other_configs,
         weight=saved_share * busy_share(report),
@@ -197,7 +187,7 @@ def _causes(report: Report, operation: _Operation) -> Iterator[str]:
         yield "an algorithm without workspace"
 
 
-def _evidence(operation: _Operation, run: ConfigRun) -> Iterator[Evidence]:
+def _gap_evidence(operation: _Operation, run: ConfigRun) -> Iterator[Evidence]:
     where = f"{operation.path}, {operation.part}, {run.config.name}"
     share = 100.0 * operation.peak_share
     yield Evidence(name=f"share of the {math_name(operation.math)} peak", value=share, unit="percent", where=where)
@@ -208,4 +198,24 @@ def _evidence(operation: _Operation, run: ConfigRun) -> Iterator[Evidence]:
         yield Evidence(name="workspace", value=operation.workspace_bytes, unit="bytes", where=where)
 
 
-RULE = Rule("efficiency_gap", DOC, check, "cause", states_share=False)
+EFFICIENCY_GAP = Rule(
+    "efficiency_gap",
+    f"""
+Fires when an operation that takes at least {limit_percent(MIN_DEVICE_SHARE)} of the baseline's device time reaches less than
+{limit_percent(MAX_SLOW_PEAK_SHARE)} of the peak of its arithmetic, while another operation (at least
+{limit_percent(MIN_PEER_DEVICE_SHARE)} of the time) reaches more than {limit_percent(MIN_PEER_PEAK_SHARE)}. An operation is the
+forward or backward pass of a layer; if the parts of convolutions were measured separately, it is one part. The peak was
+measured on the device, or comes from the datasheet.
+
+- `high`: at the efficiency of the other operation, the slow ones would save at least {limit_percent(HIGH_SAVING)} of the device
+  time.
+- `medium`: otherwise.
+
+The finding lists known causes: channels that are not a multiple of {CHANNEL_MULTIPLE}, layout conversions, an algorithm without
+workspace. The rule ignores FFT and Winograd, which execute fewer operations than are counted, and operations limited by
+memory bandwidth.
+""",
+    _efficiency_gap,
+    "cause",
+    states_share=False,
+)

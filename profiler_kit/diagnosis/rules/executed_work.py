@@ -20,9 +20,9 @@ from profiler_kit.diagnosis.phrases import (
     quoted_name,
     work_text,
 )
-from profiler_kit.diagnosis.rule import Rule, evidence_of
-from profiler_kit.diagnosis.step_work import module_claims
+from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import busy_share, module_node, ratio
+from profiler_kit.records.claims import module_claims
 from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming, KernelCounters
 from profiler_kit.records.families import FFT, REDUCED_OPERATION_FAMILIES, family_name
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -50,29 +50,6 @@ PART_WORDS: Final[dict[ConvolutionPart, str]] = {
     "wgrad": "for the weight gradient",
 }
 
-DOC = f"""
-Fires when hardware counters (`--counters`) show that a part of a convolution executes at least {MIN_PADDED_FACTOR:g}x the
-counted FLOPs, or less than {MAX_FEWER_FACTOR:g}x, and this part takes at least {limit_percent(MIN_DEVICE_SHARE)} of the device
-time. The parts are the forward pass, the input gradient and the weight gradient. The count is two operations per
-multiply-accumulate.
-
-- `medium`: padding takes at least {limit_percent(MEDIUM_PADDING_SHARE)} of the device time, if time is proportional to
-  operations.
-- `low`: padding takes less.
-- `info`: the part executes fewer operations than are counted.
-
-**At least {MIN_PADDED_FACTOR:g}x: padding.** Kernels compute tiles of a fixed number of channels: a tile for 64 channels
-computes 50 channels as 64. The rule rounds input channels, output channels or both up to multiples of
-{", ".join(map(str, MULTIPLES))}. If one of these explains the measured factor within {limit_percent(MAX_EXPLAINED_ERROR)}, the
-finding names it, and shows the work of other channel counts in the same tiles. That is **computed, not measured**: the
-library may choose another kernel.
-
-**Less than {MAX_FEWER_FACTOR:g}x: fewer operations.** FFT and Winograd do less arithmetic than is counted and move more
-bytes. Other kernels skip work on padded borders. An effective rate above the measured peak is then not an error.
-
-The rule does not report fewer operations if the device cannot count those of its tensor cores.
-"""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CountedPart:
@@ -95,7 +72,7 @@ class _CountedPart:
         return self.share * (1.0 - 1.0 / self.factor)
 
 
-def check(report: Report) -> Iterator[Finding]:
+def _executed_work(report: Report) -> Iterator[Finding]:
     """Yield at most two findings for each layer: one about padding, one about fewer operations."""
     padded: dict[str, list[_CountedPart]] = {}
     fewer: dict[str, list[_CountedPart]] = {}
@@ -133,7 +110,7 @@ def _padding_finding(report: Report, parts: list[_CountedPart]) -> Finding:
     node = module_node(report.static, worst.timing.path)
     conv = convolution_of(node) if node is not None else None
     tiles = _explaining_tiles(conv, worst.factor)
-    return RULE.finding(
+    return new_finding(
         severity="medium" if padding_share >= MEDIUM_PADDING_SHARE else "low",
         title=f"Padding in {layer_name(worst.timing.path)}: it executes {factor_text(worst.factor)} its counted FLOPs "
         f"in {quoted_name(run)}",
@@ -163,7 +140,7 @@ def _fewer_operations_finding(parts: list[_CountedPart]) -> Finding:
     rate = largest.timing.flops_per_s
     # the complex product between FFT's transforms may take most of the time
     family = FFT if largest.timing.family == "gemm:complex" else largest.timing.family
-    return RULE.finding(
+    return new_finding(
         severity="info",
         title=f"{layer_name_capitalized(largest.timing.path)} executes only {factor_text(largest.factor)} its counted FLOPs "
         f"in {quoted_name(run)}: "
@@ -322,4 +299,31 @@ def _tile_evidence(conv: Convolution | None, path: str) -> Iterator[Evidence]:
             yield from evidence_of(f"{path}, computed", (f"factor in tiles of {multiple} channels", factor, "ratio"))
 
 
-RULE = Rule("executed_work", DOC, check, "cause", states_share=False)
+EXECUTED_WORK = Rule(
+    "executed_work",
+    f"""
+Fires when hardware counters (`--counters`) show that a part of a convolution executes at least {MIN_PADDED_FACTOR:g}x the
+counted FLOPs, or less than {MAX_FEWER_FACTOR:g}x, and this part takes at least {limit_percent(MIN_DEVICE_SHARE)} of the device
+time. The parts are the forward pass, the input gradient and the weight gradient. The count is two operations per
+multiply-accumulate.
+
+- `medium`: padding takes at least {limit_percent(MEDIUM_PADDING_SHARE)} of the device time, if time is proportional to
+  operations.
+- `low`: padding takes less.
+- `info`: the part executes fewer operations than are counted.
+
+**At least {MIN_PADDED_FACTOR:g}x: padding.** Kernels compute tiles of a fixed number of channels: a tile for 64 channels
+computes 50 channels as 64. The rule rounds input channels, output channels or both up to multiples of
+{", ".join(map(str, MULTIPLES))}. If one of these explains the measured factor within {limit_percent(MAX_EXPLAINED_ERROR)}, the
+finding names it, and shows the work of other channel counts in the same tiles. That is **computed, not measured**: the
+library may choose another kernel.
+
+**Less than {MAX_FEWER_FACTOR:g}x: fewer operations.** FFT and Winograd do less arithmetic than is counted and move more
+bytes. Other kernels skip work on padded borders. An effective rate above the measured peak is then not an error.
+
+The rule does not report fewer operations if the device cannot count those of its tensor cores.
+""",
+    _executed_work,
+    "cause",
+    states_share=False,
+)

@@ -6,8 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import join_list, join_sentences, layer_name, limit_percent, phase_name, quoted_name
-from profiler_kit.diagnosis.rule import Rule
+from profiler_kit.diagnosis.phrases import (
+    join_list,
+    join_sentences,
+    layer_name,
+    limit_percent,
+    phase_name,
+    quoted_name,
+)
+from profiler_kit.diagnosis.rule import Rule, new_finding
 from profiler_kit.diagnosis.timing import ratio
 from profiler_kit.records.counts import DeviceMemory
 from profiler_kit.records.report import Evidence, Finding, Report
@@ -17,17 +24,6 @@ from profiler_kit.units import percent, text
 # Half of the predictions are within 0.1 % on the device that the workspace rules come from. Beyond this, something is not
 # modeled.
 MAX_ERROR: Final = 0.03
-
-DOC = f"""
-Fires if the memory peak of a run on a GPU differs from the prediction by more than {limit_percent(MAX_ERROR)}.
-
-- `info`: the workspace measured for each op explains the difference, or the measured peak is within the predicted interval. The
-  workspace of libraries is unknown without the device.
-- `low`: something takes memory that is not simulated, such as a custom kernel, a compiled model or another version of a library.
-  The finding names the op and the category that differ.
-
-Trust the measured peak. Predictions for other batch sizes are probably off by as much.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +46,7 @@ class _Miss:
         return self.run.predicted or self.by_rules
 
 
-def check(report: Report) -> Iterator[Finding]:
+def _memory_prediction(report: Report) -> Iterator[Finding]:
     """Yield at most one finding for runs that workspace explains, and one for the other runs."""
     memory = report.static.memory if report.static is not None else None
     device = memory.device if memory is not None else None
@@ -60,7 +56,7 @@ def check(report: Report) -> Iterator[Finding]:
     for explained in (False, True):
         group = [miss for miss in misses if miss.explained == explained]
         if group:
-            yield _finding(group, report.baseline())
+            yield _prediction_finding(group, report.baseline())
 
 
 def _miss(run: ConfigRun, device: DeviceMemory) -> _Miss | None:
@@ -79,12 +75,12 @@ def _miss(run: ConfigRun, device: DeviceMemory) -> _Miss | None:
     return _Miss(run=run, measured_bytes=measured, by_rules=device, error=rule_error, explained=explained)
 
 
-def _finding(misses: list[_Miss], baseline: ConfigRun | None) -> Finding:
+def _prediction_finding(misses: list[_Miss], baseline: ConfigRun | None) -> Finding:
     """Return one finding for `misses`, about the baseline if it is among them, else about the largest error."""
     first = max(misses, key=lambda miss: (miss.run is baseline, abs(miss.error)))
     prediction = first.by_rules if first.explained else first.best
     others = [quoted_name(miss.run) for miss in misses if miss is not first]
-    return RULE.finding(
+    return new_finding(
         severity="info" if first.explained else "low",
         title=f"The memory peak of {quoted_name(first.run)} is {percent(abs(first.error))} "
         f"{'above' if first.error > 0 else 'below'} the prediction: {text(first.measured_bytes, 'bytes')} instead of "
@@ -94,7 +90,7 @@ def _finding(misses: list[_Miss], baseline: ConfigRun | None) -> Finding:
             f"The same holds for {join_list(others)}." if others else "",
         ),
         advice="Plan with the measured peak. Predictions for other batch sizes are probably off by as much.",
-        evidence=tuple(piece for miss in misses for piece in _evidence(miss)),
+        evidence=tuple(piece for miss in misses for piece in _prediction_evidence(miss)),
         weight=max(abs(miss.error) for miss in misses),
     )
 
@@ -168,7 +164,7 @@ def _largest_workspace(run: ConfigRun) -> str:
     )
 
 
-def _evidence(miss: _Miss) -> Iterator[Evidence]:
+def _prediction_evidence(miss: _Miss) -> Iterator[Evidence]:
     name, rules, prediction = miss.run.config.name, miss.by_rules, miss.run.predicted
     yield Evidence(name="measured peak", value=miss.measured_bytes, unit="bytes", where=name)
     yield Evidence(name="predicted peak", value=rules.allocated_bytes, unit="bytes", where=rules.profile)
@@ -181,4 +177,18 @@ def _evidence(miss: _Miss) -> Iterator[Evidence]:
     yield Evidence(name="predicted at most", value=rules.allocated_high_bytes, unit="bytes", where=rules.profile)
 
 
-RULE = Rule("memory_prediction", DOC, check, "memory")
+MEMORY_PREDICTION = Rule(
+    "memory_prediction",
+    f"""
+Fires if the memory peak of a run on a GPU differs from the prediction by more than {limit_percent(MAX_ERROR)}.
+
+- `info`: the workspace measured for each op explains the difference, or the measured peak is within the predicted interval. The
+  workspace of libraries is unknown without the device.
+- `low`: something takes memory that is not simulated, such as a custom kernel, a compiled model or another version of a library.
+  The finding names the op and the category that differ.
+
+Trust the measured peak. Predictions for other batch sizes are probably off by as much.
+""",
+    _memory_prediction,
+    "memory",
+)

@@ -8,7 +8,6 @@ from math import fsum
 from typing import Final
 
 from profiler_kit.diagnosis.advice import AdviceTrials, find_trials
-from profiler_kit.diagnosis.efficiency import Efficiency, efficiency
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.pairs import count_differences, counterpart, plain_runs
 from profiler_kit.diagnosis.phrases import (
@@ -23,11 +22,17 @@ from profiler_kit.diagnosis.phrases import (
     phase_name,
     quoted_name,
 )
-from profiler_kit.diagnosis.rule import Rule
-from profiler_kit.diagnosis.step_work import module_claims
-from profiler_kit.diagnosis.timing import busy_share, layer_timing
+from profiler_kit.diagnosis.rule import Rule, new_finding
+from profiler_kit.diagnosis.timing import Efficiency, busy_share, efficiency, layer_timing
+from profiler_kit.records.claims import module_claims
 from profiler_kit.records.counts import COUNT_PHASES
-from profiler_kit.records.families import DIRECT, Algorithm, family_name, is_convolution, main_algorithm
+from profiler_kit.records.families import (
+    DIRECT,
+    Algorithm,
+    family_name,
+    is_convolution,
+    main_algorithm,
+)
 from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
@@ -47,26 +52,6 @@ TRIES: Final = ("channels_last", "amp_bf16")
 LARGE_SHARE: Final = 0.20
 # Families that cuDNN uses if nothing better is supported or fits.
 LAST_RESORTS: Final = {DIRECT: "older cuDNN kernels that do not use tensor cores"}
-
-DOC = f"""
-Fires if a convolution that takes at least {limit_percent(MIN_LAYER_SHARE)} of the device time in one phase runs with a slow
-algorithm. The rule checks all runs with cuDNN on. There are two kinds:
-
-- **Slow algorithm**: another run of the report computes the same layer and phase at least {MIN_FACTOR:g}x faster by kernel time,
-  with another algorithm and the same arithmetic, so precision is equal.
-- **Last resort**: cuDNN uses a kernel family that it selects only if nothing better is supported or fits:
-  {join_list([family_name(family) for family in LAST_RESORTS])}. Rule `not_on_cudnn` covers PyTorch's own fallback.
-
-Severity:
-
-- `high`: the baseline is affected, and at least {limit_percent(LARGE_SHARE)} of its device time is at stake.
-- `medium`: the baseline is affected.
-- `low`: only other runs are affected.
-
-The finding gives the effective FLOP/s (counted FLOPs over kernel time), and the share of the datasheet peak if device and
-arithmetic are known. FFT and Winograd execute fewer operations than are counted, so they have no share of the peak. There is one
-finding per layer and kind, for the first affected run. It names the other runs and their algorithms.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +85,7 @@ class _Case:
         return self.share * (1.0 - 1.0 / self.factor) if self.faster is not None else self.share
 
 
-def check(report: Report) -> Iterator[Finding]:
+def _slow_algorithm(report: Report) -> Iterator[Finding]:
     """Yield at most one finding per layer and kind."""
     groups: dict[tuple[str, bool], list[_Case]] = {}
     for run in plain_runs(report):
@@ -159,7 +144,7 @@ def _finding(report: Report, cases: list[_Case], other_cases: list[_Case]) -> Fi
     trials = find_trials(report, case.run, TRIES if is_baseline else ())
     best = sweep_trial(case.run, better_run, noise_of(report)) or trials.trial
     names = ([better_run.config.name] if better_run is not None else []) + list(trials.tries)
-    return RULE.finding(
+    return new_finding(
         severity="low" if not is_baseline else "high" if at_stake >= LARGE_SHARE else "medium",
         title=_title(cases),
         explanation=join_sentences(
@@ -168,7 +153,7 @@ def _finding(report: Report, cases: list[_Case], other_cases: list[_Case]) -> Fi
             _other_runs(other_cases),
         ),
         advice=_advice(case, better_run, facts_of(report)),
-        evidence=tuple(e for c in cases for e in _evidence(c)),
+        evidence=tuple(e for c in cases for e in _slow_evidence(c)),
         paths=(case.timing.path,),
         trials=AdviceTrials(tries=tuple(dict.fromkeys(names)), trial=best),
         weight=at_stake * busy_share(report),
@@ -250,7 +235,7 @@ def _advice(case: _Case, better_run: ConfigRun | None, facts: Facts) -> Advice:
     return advise(f"In order of effort: {'; '.join(options)}.", tf32 if better_run is not None else "")
 
 
-def _evidence(case: _Case) -> Iterator[Evidence]:
+def _slow_evidence(case: _Case) -> Iterator[Evidence]:
     where = f"{case.timing.path}, {case.timing.phase}, {case.run.config.name}"
     if case.faster is not None:
         faster_where = f"{case.timing.path}, {case.timing.phase}, {case.faster.run.config.name}"
@@ -268,4 +253,28 @@ def _evidence(case: _Case) -> Iterator[Evidence]:
     yield Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where)
 
 
-RULE = Rule("slow_algorithm", DOC, check, "remedy", states_share=False)
+SLOW_ALGORITHM = Rule(
+    "slow_algorithm",
+    f"""
+Fires if a convolution that takes at least {limit_percent(MIN_LAYER_SHARE)} of the device time in one phase runs with a slow
+algorithm. The rule checks all runs with cuDNN on. There are two kinds:
+
+- **Slow algorithm**: another run of the report computes the same layer and phase at least {MIN_FACTOR:g}x faster by kernel time,
+  with another algorithm and the same arithmetic, so precision is equal.
+- **Last resort**: cuDNN uses a kernel family that it selects only if nothing better is supported or fits:
+  {join_list([family_name(family) for family in LAST_RESORTS])}. Rule `not_on_cudnn` covers PyTorch's own fallback.
+
+Severity:
+
+- `high`: the baseline is affected, and at least {limit_percent(LARGE_SHARE)} of its device time is at stake.
+- `medium`: the baseline is affected.
+- `low`: only other runs are affected.
+
+The finding gives the effective FLOP/s (counted FLOPs over kernel time), and the share of the datasheet peak if device and
+arithmetic are known. FFT and Winograd execute fewer operations than are counted, so they have no share of the peak. There is one
+finding per layer and kind, for the first affected run. It names the other runs and their algorithms.
+""",
+    _slow_algorithm,
+    "remedy",
+    states_share=False,
+)

@@ -17,7 +17,7 @@ FINDING_COLUMNS: tuple[Column[Finding], ...] = (
     Column("paths", "paths", "text", lambda f: " ".join(shown_path(path) for path in f.paths), "the affected layers"),
     Column("config", "config", "text", lambda f: f.config, "the configuration that tests the advice"),
     Column("verdict", "verdict", "text", lambda f: f.trial.verdict if f.trial else None, "verdict of the trial that tested the advice"),
-    Column("claims", "claims", "text", lambda f: ", ".join(f.claims), "the parts of the step that the finding explains"),
+    Column("claims", "claims", "text", lambda f: ", ".join(map(str, f.claims)), "the parts of the step that the finding explains"),
     Column("share_percent", "share %", "percent", lambda f: 100.0 * f.share if f.share is not None else None, "share of the time (of peak memory for the claim peak) that no finding above explains"),
     Column("evidence", "evidence", "text", lambda f: "; ".join(f"{e.name} = {e.value} {e.unit}" for e in f.evidence), "the figures behind the finding"),
 )

@@ -1,0 +1,274 @@
+"""A device that is idle before launches, or for a reason that no other rule explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from profiler_kit.diagnosis.advice import AdviceTrials, find_trials, trials_of
+from profiler_kit.diagnosis.facts import facts_of
+from profiler_kit.diagnosis.idle_time import (
+    LARGE_IDLE_SHARE,
+    LAUNCH_CAUSES,
+    LAUNCH_CLAIMS,
+    MIN_DEVICE_EVENTS,
+    MIN_LAUNCH_SHARE,
+    MIN_LAUNCH_SHARE_OF_IDLE,
+    calls_text,
+    launch_ns,
+    launch_share,
+)
+from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
+from profiler_kit.diagnosis.phrases import Advice, advise, join_list, limit_percent, plural
+from profiler_kit.diagnosis.recorded import BOTH_ACTIVITIES
+from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_finding, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps, run_step
+from profiler_kit.diagnosis.work_sites import (
+    launches_sentence,
+    launching_place,
+    removable_sites,
+    site_text,
+    sites_sentence,
+)
+from profiler_kit.records.claims import idle_claims
+from profiler_kit.records.report import Finding, Report, TraceReport
+from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import IdleCause, idle_by_cause
+from profiler_kit.statistics.noise import noise_of
+from profiler_kit.units import percent, text
+
+# Up to this busy share, fewer launches still save a tenth or more of the step.
+PARTLY_BOUND_BUSY_SHARE: Final = 0.9
+# Configurations with fewer or larger kernels; the smallest change of the training script first.
+TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
+TRIES_WITH_SETTINGS: Final = ("cuda_graph",)  # for a run that already has settings
+FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that already reduce launches
+
+MIN_SITE_SAVING: Final = 0.05  # of places in a list
+# From this idle share before launches on, launches decide the length of the step; from a fifth on, fewer are worth acting on.
+LAUNCH_SHARES: Final = Shares(MIN_LAUNCH_SHARE, medium=0.2, high=0.4)
+
+_BATCH: Final = "a larger batch"
+_COMPILE: Final = "model = torch.compile(model)"
+_GRAPH_CALL: Final = "torch.compile(model, mode='reduce-overhead')"
+_GRAPHS: Final = f"CUDA graphs with {_GRAPH_CALL}"
+_FUSED: Final = "a fused optimizer (fused=True)"
+
+
+def _launch_bound(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    return _launch_part(step, trials_of(report, *TRIES))
+
+
+def _in_fastest(report: Report) -> Iterator[Finding]:
+    """Yield a finding for the fastest configuration with settings: with faster kernels, a step often becomes launch-bound."""
+    fastest = _fastest(report)
+    step = run_step(fastest) if fastest is not None else None
+    if fastest is None or step is None:
+        return
+    trials = find_trials(report, fastest, TRIES_WITH_SETTINGS)
+    part = _launch_part(replace(step, facts=facts_of(report)), trials, place=f" in {step.name}")
+    if part is not None:
+        yield step_finding(step, part.share or 0.0, part, LAUNCH_SHARES)
+
+
+def _fastest(report: Report) -> ConfigRun | None:
+    """Return the fastest configuration with settings, if it is faster than the baseline and has not fewer launches already."""
+    baseline = report.baseline()
+    if baseline is None:
+        return None
+    noise = noise_of(report)
+    candidates = [run for run in runs_with_settings(report) if not limits_algorithms(run.config)]
+    differences = [(found, run) for run in candidates if (found := noise.difference(baseline, run)) is not None]
+    faster = [(found.saved, run) for found, run in differences if found.outcome == "better"]
+    fastest = max(faster, key=lambda pair: pair[0], default=(0.0, None))[1]
+    if fastest is None or {item.name for item in fastest.config.settings} & FEW_LAUNCHES:
+        return None
+    return fastest
+
+
+def _launch_part(step: StepWork, trials: AdviceTrials, place: str = "") -> StepPart | None:
+    share = launch_share(step) if step.on_device and step.busy_share < PARTLY_BOUND_BUSY_SHARE else None
+    if share is None:
+        return None
+    causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCH_CAUSES if (ns := step.idle_ns(cause))]
+    activities = [item for item in step.trace.activities if not item.launched]
+    degree = "Launch-bound" if LAUNCH_SHARES.severity(share) == "high" else "Partly launch-bound"
+    return StepPart(
+        share=share,
+        share_name="idle time before launches, share",
+        title=f"{degree}{place}: the device is busy for {percent(step.busy_share)} of the time and waits for launches for "
+        f"{percent(share)}{_largest_place(step, share)}",
+        sentences=(
+            f"The device is busy for {text(step.busy_ns, 'ns')} of {text(step.span_ns, 'ns')}, with "
+            f"{plural(step.trace.device_events, 'event')}.",
+            f"Half of the kernels take at most {text(step.median_kernel_ns, 'ns')}." if step.median_kernel_ns else "",
+            f"Idle time by cause: {join_list(causes)}.",
+            f"Meanwhile the host is mostly in {calls_text(activities)}." if activities else "",
+            launches_sentence(step.trace.sites),
+            sites_sentence(step.trace.sites, MIN_SITE_SAVING),
+            trials.sentence(),
+        ),
+        advice=_launch_advice(step),
+        measures=(
+            ("busy share of the span", 100.0 * step.busy_share, "percent"),
+            ("idle time before launches", launch_ns(step), "ns"),
+            ("span", step.span_ns, "ns"),
+            ("median kernel", step.median_kernel_ns, "ns"),
+            ("device events", step.trace.device_events, "count"),
+        ),
+        trials=trials,
+        claims=LAUNCH_CLAIMS,
+    )
+
+
+def _launch_advice(step: StepWork) -> Advice:
+    """Return the advice without what the step already uses, and without what it lacks."""
+    code, options = "", [_BATCH]
+    if step.trace.graph_launches:
+        options.append("larger parts of the program in each CUDA graph")
+    else:
+        code = _GRAPH_CALL if step.trace.compiled else _COMPILE
+        options += [_GRAPHS] if step.trace.compiled else [_COMPILE, _GRAPHS]
+    options += [_FUSED] if step.facts.has_optimizer else []
+    return Advice(f"Launch fewer or larger kernels: {', '.join(options)}. cuDNN flags do not help.", code)
+
+
+def _largest_place(step: StepWork, share: float) -> str:
+    """Return the place that causes most of the share, as the end of a title; empty without one."""
+    sites = removable_sites(step.trace.sites, max(MIN_SITE_SAVING, share / 2))
+    return f"; most come from {site_text(sites[0])}" if sites else launching_place(step.trace.sites)
+
+
+_BASELINE = step_rule(
+    "launch_bound",
+    _launch_bound,
+    LAUNCH_SHARES,
+    f"""
+Fires if the device is idle before launches for at least {limit_percent(MIN_LAUNCH_SHARE)} of the step: kernels end before the
+host launches the next ones. If it is less than {limit_percent(LARGE_IDLE_SHARE)}, it also has to be at least
+{limit_percent(MIN_LAUNCH_SHARE_OF_IDLE)} of the idle time before launches and of unknown cause. cuDNN flags do not help then. A
+`high` finding says *launch-bound*, another one *partly launch-bound*.
+
+Idle time before launches is that of dispatch, Python and launch latency. It does not include idle time that waits of the host
+cause (rule `sync_waits`), slow first calls (rule `cold_start`), and calls that each keep the device idle for a millisecond or
+more (rules `host_overhead` and `cpu_fallback`): fewer launches do not remove these.
+
+If other configurations of a report are faster than the baseline, the rule also checks the fastest of them: with faster kernels,
+a step often becomes launch-bound. The rule does not cover CPUs.
+
+A trace needs at least {MIN_DEVICE_EVENTS} device events, or two marked steps. The advice leaves out torch.compile and CUDA graphs
+where a trace already has them. The shares are those of the step without the profiler.
+""",
+    topic="place",
+    steps=idle_steps,
+)
+
+
+def _check(report: Report | TraceReport) -> Iterator[Finding]:
+    yield from _BASELINE.findings(report)
+    if isinstance(report, Report):
+        yield from _in_fastest(report)
+
+
+LAUNCH_BOUND = replace(_BASELINE, check=_check)
+
+# A cause with less than this share of the step has no rule of its own.
+MIN_CAUSE_SHARE: Final = 0.05
+# A shorter call of the host says nothing about the idle time.
+MIN_CALL_SHARE: Final = 0.05
+_ALWAYS: Final[frozenset[IdleCause]] = frozenset({"unknown", "another stream"})
+_ON_DEVICE: Final = (
+    "Work was launched and did not begin: the device may have run work that the trace does not hold, launched earlier, "
+    "filtered out, or of another process."
+)
+_ON_HOST: Final = (
+    "The main thread waits for a backward pass whose operators are not in the trace: for a model on a device, autograd runs "
+    "them in threads of its own."
+)
+
+
+def _unknown_idle(report: Report | TraceReport, step: StepWork) -> StepPart:
+    causes = _unexplained(step)
+    ns = sum(causes.values())
+    is_unknown = causes.keys() == {"unknown"}
+    calls = [
+        activity
+        for activity in step.trace.activities
+        if activity.long_ns >= MIN_CALL_SHARE * ns
+        and activity.launched == (is_unknown and step.on_device)
+        and activity.ns <= ns  # longer ones belong to a cause that has a rule of its own
+        and (activity.phase != "data" or "waiting for data" in causes)
+    ]
+    cause_texts = [f"{cause} {text(cause_ns, 'ns')}" for cause, cause_ns in causes.items()]
+    return StepPart(
+        ns=ns,
+        share_name="unexplained idle time, share",
+        title=f"{'Idle time' if step.on_device else 'Time outside operators'} "
+        f"{'of unknown cause' if is_unknown else 'without a main cause'}: {percent(step.share(ns))} of the time",
+        sentences=(
+            f"Idle time by cause: {join_list(cause_texts)}.",
+            (_ON_DEVICE if step.on_device else _ON_HOST) if is_unknown else "",
+            f"Meanwhile the host was in {calls_text(calls)}." if calls else "",
+        ),
+        advice=_unknown_advice(step) if is_unknown else _causes_advice(step),
+        measures=(("unexplained idle time", ns, "ns"), ("span", step.span_ns, "ns")),
+        claims=idle_claims(*causes),
+    )
+
+
+def _unknown_advice(step: StepWork) -> Advice:
+    """Return how to record the part that is missing from the trace."""
+    if not step.on_device:
+        return advise("Record all threads and the device: {code}.", BOTH_ACTIVITIES)
+    activities = "" if step.trace.linked else " with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+    return advise(
+        f"Record a few whole steps{activities}: call {{code}} before the first recorded step. And look for other processes on "
+        "the device.",
+        "torch.cuda.synchronize()",
+    )
+
+
+def _causes_advice(step: StepWork) -> Advice:
+    table = "See the table of idle time for the largest cause."
+    if step.trace.with_stack:
+        return Advice(table)
+    return advise(f"{table} Record with {{code}} to see the lines of code.", "profile(with_stack=True)")
+
+
+def _unexplained(step: StepWork) -> dict[IdleCause, int]:
+    """Return the idle time by cause, without the causes that have a rule of their own; empty below the limit."""
+    by_cause = idle_by_cause(step.idle)
+    if step.share(sum(by_cause.values())) < LARGE_IDLE_SHARE:
+        return {}
+    # Before launches, the rules about launches, long calls and waits explain a part; between operators, that about the host.
+    launching_ns = step.idle_ns(*LAUNCH_CAUSES)
+    is_explained = launch_share(step) is not None if step.on_device else step.share(launching_ns) >= LARGE_IDLE_SHARE
+    remaining_ns = launch_ns(step) if step.on_device else launching_ns
+    unexplained_part = 0.0 if is_explained or not launching_ns else remaining_ns / launching_ns
+    causes: dict[IdleCause, int] = {}
+    for cause, ns in by_cause.items():
+        if cause in LAUNCH_CAUSES:
+            ns = round(ns * unexplained_part)
+        elif cause not in _ALWAYS and step.share(ns) > MIN_CAUSE_SHARE:
+            continue
+        if ns > 0:
+            causes[cause] = ns
+    return {"unknown": causes["unknown"]} if 2 * causes.get("unknown", 0) > sum(causes.values()) else causes
+
+
+UNKNOWN_IDLE = step_rule(
+    "unknown_idle",
+    _unknown_idle,
+    Shares(0.10, medium=0.50),
+    f"""
+Fires if idle time takes at least {limit_percent(LARGE_IDLE_SHARE)} of the step, on the part that is idle for an unknown reason or
+for causes that are too small for a rule of their own.
+
+Idle time is of unknown cause if work was launched and did not begin, or if the trace has no launches: the device may have run
+work that the trace does not hold. Without a device, it is time in a marked backward pass without autograd nodes. The finding
+lists the host's activity meanwhile.
+""",
+    topic="note",
+    steps=idle_steps,
+)
