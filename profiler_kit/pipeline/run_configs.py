@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from profiler_kit import process
 from profiler_kit.errors import ReportError, TargetError
@@ -98,14 +98,7 @@ def apply_flags(config: RunConfig) -> tuple[str, ...]:
 
 
 def seed_all() -> None:
-    """Seed the generators of Python, torch and (if imported) numpy, so that configurations see the same random numbers."""
-    import random
-    import sys
+    """Seed the random generators, so that configurations see the same numbers where the program sets no seed."""
+    from profiler_kit.user_code.environment import seed_all
 
-    import torch
-
-    random.seed(SEED)
-    torch.manual_seed(SEED)
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed(SEED)
+    seed_all(SEED)

@@ -120,12 +120,17 @@ def parse_flag(text: str) -> NamedValue:
 def seeded(seed: int) -> Iterator[None]:
     """Seed the random generators of torch, Python and (if imported) numpy inside the block, and restore them afterwards."""
     with random_states_kept():
-        torch.manual_seed(seed)
-        random.seed(seed)
-        numpy_random: Any = sys.modules.get("numpy.random")
-        if numpy_random is not None:
-            numpy_random.seed(seed % 2**32)
+        seed_all(seed)
         yield
+
+
+def seed_all(seed: int) -> None:
+    """Seed the random generators of torch, Python and (if imported) numpy."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy_random: Any = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed(seed % 2**32)
 
 
 @contextlib.contextmanager
