@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from profiler_kit.recording.observations import Observations
     from profiler_kit.recording.origins import Origins
     from profiler_kit.recording.sleeping import SleepingHook
+    from profiler_kit.records.configs import RunConfig
     from profiler_kit.records.seen import SeenRun
 
 MAX_EVALUATIONS: Final = 10  # steps that are dropped for one: with more of them, evaluations are part of the steps
@@ -41,11 +42,15 @@ _live: WeakSet[ProgramSession] = WeakSet()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(LoopOptions):
-    """What `run` records. `at`: the first step that is looked at. `stop`: end the program after the report."""
+    """What `run` records. `at`: the first step that is looked at. `stop`: end the program after the report.
+
+    `config`: the cuDNN flags; None leaves them to the program.
+    """
 
     skip: int | None = None
     at: int = 1
     stop: bool = False
+    config: RunConfig | None = None
 
 
 def run_program(program: Program, options: RunOptions) -> None:
@@ -63,7 +68,8 @@ class ProgramSession(LoopSession):
 
     def __init__(self, program: Program, options: RunOptions, hook: SleepingHook | None = None) -> None:
         super().__init__(None, options)
-        self._program, self._at, self._stop = program, options.at, options.stop
+        self._program, self._config = program, options.config
+        self._at, self._stop = options.at, options.stop
         self._process, self._stderr = os.getpid(), sys.stderr
         self._finder: LoopFinder | None = None
         self._hook = hook
@@ -72,6 +78,7 @@ class ProgramSession(LoopSession):
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
         self._drops_evaluations = True
+        self._changed_flags: tuple[str, ...] = ()
         self._patches = ExitStack()
         self._endings = Endings(self._end_early)
 
@@ -84,7 +91,16 @@ class ProgramSession(LoopSession):
 
     def watch(self) -> None:
         """Look for the loop from now on. Called when the program has imported torch."""
+        if self._config is not None:
+            self._guarded(self._start_configuration)
         self._guarded(self._install)
+
+    def _start_configuration(self) -> None:
+        from profiler_kit.pipeline.run_configs import apply_flags, seed_all
+
+        assert self._config is not None
+        seed_all()
+        apply_flags(self._config)
 
     def end(self) -> None:
         """The program has ended: write the report on the steps so far, if it is not written yet."""
@@ -147,6 +163,7 @@ class ProgramSession(LoopSession):
 
     def _begin(self, loop: Loop) -> None:
         """The loop is found: record it, in this thread."""
+        from profiler_kit.pipeline.run_configs import apply_flags
         from profiler_kit.recording.called_models import CalledModels
         from profiler_kit.recording.cycles import StepEnds
         from profiler_kit.recording.loop import inner_model
@@ -158,6 +175,8 @@ class ProgramSession(LoopSession):
         self._origins.watch_loss()
         single = len(loop.models) == 1
         self._model = loop.models[0] if single else CalledModels(list(map(inner_model, loop.models)), loop.names)
+        if self._config is not None:
+            self._changed_flags = apply_flags(self._config)
         self.__enter__()
         self._endings.watch()
         if loop.method is not None:
@@ -247,6 +266,7 @@ class ProgramSession(LoopSession):
             convention=self._options.convention,
             program=self._program.name,
             seen=self._seen_run(models, observed),
+            config=self._config.name if self._config is not None else None,
         )
         names = ", ".join(self._loop.names) or "no model"
         if len(models) == 1:
@@ -274,6 +294,9 @@ class ProgramSession(LoopSession):
             yield f"A step is a call of {type(loop.models[0]).__name__}.{loop.method}()."
         if len(loop.cycle) > 1:
             yield f"A step has {len(loop.cycle)} of them, which repeat in the same order."
+        if self._changed_flags and self._config is not None:
+            flags = ", ".join(self._changed_flags)
+            yield f"The program sets {flags}; reset for the configuration {self._config.name}."
         if loop.others:
             yield f"Further models that the loop calls, without trained parameters: {', '.join(loop.others)}."
 
