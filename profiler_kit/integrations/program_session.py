@@ -160,8 +160,11 @@ class ProgramSession(LoopSession):
         try:
             action()
         except Exception as error:  # noqa: BLE001 the program must not fail by what watches it
-            self._leave()
-            self._report_failure(f"the program goes on without a report: {type(error).__name__}: {error}")
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        super()._give_up(error)
+        self._leave()
 
     def _leave(self) -> None:
         """Remove all hooks, and refer to no model any more. Also in forked processes, which are left alone."""

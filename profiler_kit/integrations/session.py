@@ -105,7 +105,7 @@ class LoopSession:
         options = self._options
         warmup = WARMUP if options.skip is None and self._job_size > 1 else options.skip
         parts, others = self._parts()
-        return Recorder(
+        recorder = Recorder(
             self._model,
             models=parts,
             others=others,
@@ -114,6 +114,15 @@ class LoopSession:
             traced=options.traced,
             trace=trace,
         )
+        recorder.on_error(self._give_up)
+        return recorder
+
+    def _give_up(self, error: Exception) -> None:
+        """An error of ours inside the loop, which goes on."""
+        if self._recorder is not None:
+            with contextlib.suppress(Exception):  # the first error is the one to show
+                self._recorder.give_up()
+        self._report_failure(f"the program goes on without a report: {type(error).__name__}: {error}")
 
     def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
         """The models that the loop calls, if they are known, and the other modules."""

@@ -99,6 +99,10 @@ class Recorder:
         self._start_ns = self._warmup_start_ns = self._step_start_ns = time.perf_counter_ns()
         self._hooks.start_step()
 
+    def on_error(self, action: Callable[[Exception], None]) -> None:
+        """Call `action` after an error of ours in a hook, from which the loop goes on. Without it, the loop has the error."""
+        self._hooks.on_error = action
+
     def phase(self, phase: Phase) -> Any:
         """A context that attributes its block to `phase`."""
         return self._hooks.inside(phase)
@@ -144,6 +148,14 @@ class Recorder:
         elif self._stage == "traced":
             self._finish_trace()
         self.abandon()
+
+    def give_up(self) -> None:
+        """Remove all of it from the program, with the profiler, after an error of ours."""
+        profiler, self._profiler = self._profiler, None
+        self.abandon()
+        if profiler is not None:
+            self._close_trace_marks()
+            profiler.__exit__(None, None, None)
 
     def abandon(self) -> None:
         """Remove the hooks without a result, in a forked process or after an error of ours."""

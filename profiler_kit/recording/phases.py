@@ -41,6 +41,7 @@ class PhaseHooks:
     step.
     `before_work` is called before data are fetched or a model is called, outside of all phases: a step may end there.
     A loop that calls no model, as within one compiled function, has its backward pass there.
+    `on_error` receives an error of these functions inside the program, which goes on.
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class PhaseHooks:
         self.mark = mark
         self.around_call: Callable[[Call], Any] = _call  # runs each call of ``torch.compile(model)``
         self.before_work: Callable[[], None] = _do_nothing
+        self.on_error: Callable[[Exception], None] = _raise
+        self._is_in_optimizer_hook = self._has_failed = False
         self.models = models
         self._others = others
         self._on_forward = on_forward
@@ -91,6 +94,8 @@ class PhaseHooks:
 
     def remove(self) -> None:
         """Remove all hooks. The model and torch are as before."""
+        if self._is_in_optimizer_hook:  # torch iterates over them; after an error of ours, those that do nothing stay
+            return
         self._hooks.close()
         self._hooks = ExitStack()
 
@@ -133,7 +138,7 @@ class PhaseHooks:
         if not self._still_watches_before_work():
             return False
         self._has_calls = True
-        self._is_evaluation = not self._on_forward(model, args, kwargs)
+        self._is_evaluation = self._safely(self._on_forward, model, args, kwargs) is False
         self._enter("other" if self._is_evaluation else "forward")
         return True
 
@@ -160,7 +165,7 @@ class PhaseHooks:
 
     def _enter(self, phase: Phase) -> None:
         self._open.append(phase)
-        self.mark(phase)
+        self._safely(self.mark, phase)
 
     def _leave(self, phase: Phase, next_phase: Phase) -> None:
         """Close `phase`. The phase around it continues; without one, `next_phase` begins.
@@ -172,10 +177,22 @@ class PhaseHooks:
         while self._open.pop() != phase:
             pass
         outer = self._open[-1] if self._open else None
-        self.mark(next_phase if outer is None or (outer == "optimizer" and next_phase == "loss") else outer)
+        is_next = outer is None or (outer == "optimizer" and next_phase == "loss")
+        self._safely(self.mark, next_phase if is_next else outer)
+
+    def _safely(self, action: Callable[..., Any], *args: Any) -> Any:
+        """The result of something of ours inside the program; None after an error, which the program must not see."""
+        if self._has_failed:
+            return None
+        try:
+            return action(*args)
+        except Exception as error:  # noqa: BLE001 whatever it is, it is not the program's
+            self._has_failed = True
+            self.on_error(error)
+            return None
 
     def _is_watched(self) -> bool:
-        return threading.get_ident() == self._thread
+        return threading.get_ident() == self._thread and not self._has_failed
 
     def _before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():  # the loop calls a compiled wrapper: `_wrapped_compiled`
@@ -256,12 +273,16 @@ class PhaseHooks:
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._is_watched() and "optimizer" not in self._open:
-            self._on_optimizer(optimizer)
+            self._is_in_optimizer_hook = True
+            self._safely(self._on_optimizer, optimizer)
             self._enter("optimizer")
+            self._is_in_optimizer_hook = False
 
     def _after_optimizer(self, *_: Any) -> None:
         if self._is_watched():
+            self._is_in_optimizer_hook = True
             self._leave("optimizer", "other")
+            self._is_in_optimizer_hook = False
 
 
 @contextmanager
@@ -282,6 +303,10 @@ def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None
 
 def _do_nothing() -> None:
     """What happens between steps where nobody listens."""
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 def _call(call: Call) -> Any:

@@ -1,7 +1,8 @@
 """What `run` costs the program that it runs: ``python -m scripts.bench.run_overhead``.
 
-Runs the same training program alone, with `run` before its first recorded step (``--at``), and with `run` after its report,
-several times in turn. Prints the median step of each, and the ratios to the program alone.
+Runs the same training program alone, and with `run`: waiting for a request (``--later``), before its first recorded step
+(``--at``), in timed steps, and after the report; several times in turn. Prints the median step of each, and the ratios to the
+program alone.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ for _ in range(steps):
 print(*times)
 """
 STEPS: Final = 1200
-LAST: Final = 1000  # of which these are compared; the report of the third kind is written before
+LAST: Final = 1000  # of which these are compared; the report of the last kind is written before
 VARIANTS: Final[dict[str, tuple[str, ...] | None]] = {
     "alone": None,
+    "waiting for a request": ("--later",),
     "before the recorded steps": ("--at", str(10 * STEPS)),
+    "timed steps": ("--skip", "10", "--steps", str(STEPS)),
     "after the report": (),
 }
 

@@ -437,3 +437,37 @@ def test_a_flag_of_the_program_is_reset_for_a_configuration(folder: Path) -> Non
 def test_configurations_that_cannot_run_are_refused(folder: Path, words: tuple[str, ...]) -> None:
     write(folder, TRAIN)
     assert run(folder, *words, "train.py").returncode == 2
+
+
+BROKEN = """\
+import torch
+from {module} import {owner}
+def fail(*_, **__):
+    raise ValueError("ours")
+{owner}.{name} = fail
+"""
+RECORDER = "profiler_kit.recording.loop"
+
+
+@pytest.mark.parametrize(
+    ("module", "owner", "name"),
+    [
+        ("profiler_kit.recording.discovery", "LoopFinder", "_handle"),
+        (RECORDER, "Recorder", "__init__"),
+        (RECORDER, "Recorder", "_on_forward"),
+        (RECORDER, "Recorder", "_on_optimizer"),
+        (RECORDER, "Recorder", "_end_timed_step"),
+        (RECORDER, "Recorder", "_trace_phase"),
+    ],
+)
+def test_an_error_of_ours_is_none_of_the_program(folder: Path, module: str, owner: str, name: str) -> None:
+    ending = "from torch.autograd import profiler\nprint(profiler._is_profiler_enabled)\n"
+    write(folder, TRAIN + PRINT_RESULT + ending)
+    alone = python(folder, "train.py")
+    (folder / "train.py").write_text(
+        BROKEN.format(module=module, owner=owner, name=name) + TRAIN + PRINT_RESULT + ending
+    )
+    watched = run(folder, "train.py")
+    assert (watched.returncode, watched.stdout) == (0, alone.stdout)
+    assert watched.stderr.count("ValueError: ours") == 1
+    assert not (folder / "out" / "report.json").exists()
