@@ -9,7 +9,7 @@ from typing import Final, Literal
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import PHASES, DeviceMemory, Phase
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, HostLoad, NewThread, PartWorkspace, Repeat
-from profiler_kit.records.mean_step import Clock, LayerTiming, MeanStep, PhaseTiming, mean_step
+from profiler_kit.records.mean_step import Clock, LayerTiming, MeanStep, PhaseTiming, mean_step, mean_summary
 from profiler_kit.records.parallel import RankRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
@@ -241,6 +241,11 @@ class ConfigRun(Saved, kind="run"):
     def mean_step(self) -> MeanStep:
         """The mean of the traced steps; empty without a trace."""
         return mean_step(self.traced) if self.traced is not None else MeanStep()
+
+    @cached_property
+    def step_summary(self) -> TraceSummary | None:
+        """The mean of the traced steps as a summary without steps, as reports show it; None without a trace."""
+        return mean_summary(self.traced, self.mean_step) if self.traced is not None else None
 
     @property
     def clock(self) -> Clock | None:
