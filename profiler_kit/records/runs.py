@@ -101,11 +101,8 @@ class Span:
     family: str | None = None
 
 
-# The properties of `ConfigRun` that a file holds as well, for its readers.
-MEAN_NAMES: Final = (
-    "clock", "phases", "modules", "kernels", "unattributed_ns", "span_ns", "idle", "activities", "waits", "queue",
-    "untraced_step_ns",
-)  # fmt: skip
+# The properties of `ConfigRun` that a file holds as well, for its readers. `traced` has the others.
+MEAN_NAMES: Final = ("phases", "modules", "unattributed_ns", "idle")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +127,8 @@ class ConfigRun(Saved, kind="run"):
     - `profiler_scale`: the factor of the usual cost of the profiler with which the replay takes as long as `step_ns`.
     - `trace`: the file of the trace.
 
-    The mean of these steps, which a file holds for its readers:
+    The mean of these steps. A file holds `phases`, `modules`, `unattributed_ns` and `idle` for its readers; files of earlier
+    versions have all of them:
 
     - `clock`: ``kernel`` for device time, ``operator`` for operator time on a CPU; None without a trace.
     - `phases`: the clocks of each phase; only `kernel_ns`, `host_ns` and `wait_ns` come from the traced steps.

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from profiler_kit.records.document import Table
 from profiler_kit.records.inspect_options import TraceView
+from profiler_kit.records.mean_step import trace_kernel
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.sums import sum_fields
@@ -213,13 +214,12 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
 
 def run_data_tables(runs: Iterable[ConfigRun]) -> Iterator[Table]:
     """The complete tables of the mean traced steps of `runs`, with the columns of inspected traces."""
-    shown = [(run, step, run.traced) for run in runs if (step := run.step_summary) is not None and run.traced]
-    for name, columns, items in _RUN_TABLES:
-        rows = [
-            TraceItem(step, item, run.config.name)
-            for run, step, traced in shown
-            for item in items(traced if name == "trace_steps" else step)
-        ]
+    shown = [(run, step) for run in runs if (step := run.step_summary) is not None]
+    for name, columns, items in _TABLES_OF_STEPS:
+        rows = [TraceItem(step, item, run.config.name) for run, step in shown for item in items(step)]
+        yield data_table(run_table_name(name), of_runs(columns), rows)
+    for name, columns, items_of_run in _RUN_TABLES:
+        rows = [TraceItem(step, item, run.config.name) for run, step in shown for item in items_of_run(run)]
         yield data_table(run_table_name(name), of_runs(columns), rows)
 
 
@@ -247,7 +247,16 @@ _TABLES: Final[tuple[_DataTable, ...]] = (
     ("trace_syncs", TRACE_SYNC_COLUMNS, lambda trace: trace.syncs),
 )
 # A report on a target has its phases and its idle time by cause; ranks have their own tables.
-_RUN_TABLES: Final[tuple[_DataTable, ...]] = (
+_TABLES_OF_STEPS: Final[tuple[_DataTable, ...]] = (
     ("trace_causes", TRACE_IDLE_COLUMNS, lambda trace: idle_lines(trace.idle)[0]),
-    *(table for table in _TABLES if table[0] not in ("traces", "trace_phases", "trace_idle", "trace_devices")),
+    *(
+        table
+        for table in _TABLES
+        if table[0] not in ("traces", "trace_phases", "trace_idle", "trace_devices", "trace_kernels", "trace_steps")
+    ),
+)
+# The kernels of a run on the host's clock are operators.
+_RUN_TABLES: Final[tuple[tuple[str, Sequence[Column[TraceItem[Any]]], Callable[[ConfigRun], Iterable[Any]]], ...]] = (
+    ("trace_kernels", TRACE_KERNEL_COLUMNS, lambda run: map(trace_kernel, run.kernels)),
+    ("trace_steps", TRACE_STEP_COLUMNS, lambda run: run.traced.steps if run.traced is not None else ()),
 )

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_name, main_algorithm, math_name
+from profiler_kit.records.marks import is_mark
 from profiler_kit.records.sums import sum_known
 from profiler_kit.records.traces import (
     HostActivity,
@@ -132,6 +133,11 @@ def _time_columns(work: str) -> tuple[Column[TraceItem[Any]], ...]:
     )  # fmt: skip
 
 
+def _host_name(activity: HostActivity) -> str:
+    """The name of what the host runs; in a mark of ours alone, it runs Python."""
+    return activity.name if activity.name and not is_mark(activity.name) else "Python between operators"
+
+
 def _most_idle(trace: TraceSummary) -> Value:
     return next((cause for cause, ns in idle_by_cause(trace.idle).items() if ns), None)
 
@@ -223,7 +229,7 @@ TRACE_GAP_COLUMNS: tuple[Column[TraceItem[IdleTime]], ...] = (
 
 TRACE_HOST_COLUMNS: tuple[Column[TraceItem[HostActivity]], ...] = (
     _FILE,
-    Column("name", "host runs", "text", lambda r: r.item.name or "Python between operators", "the innermost operator, call or range that the host is in while the device is idle; in a trace without device events, while no operator runs", name=True),
+    Column("name", "host runs", "text", lambda r: _host_name(r.item), "the innermost operator, call or range that the host is in while the device is idle; in a trace without device events, while no operator runs", name=True),
     Column("ns", "device idle", "ns", lambda r: r.item.ns, "idle time that passes meanwhile"),
     Column("idle_percent", "% of idle", "percent", lambda r: share(r.item.ns, r.trace.idle_ns), "share of the idle time", share=True),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in idle time", rank=1),
