@@ -223,6 +223,12 @@ def run_data_tables(runs: Iterable[ConfigRun]) -> Iterator[Table]:
         yield data_table(run_table_name(name), of_runs(columns), rows)
 
 
+def _kernels_of_run(run: ConfigRun) -> Sequence[TraceKernel]:
+    """The kernels of the mean step; on the host's clock its operators."""
+    kernels = run.step_summary.kernels if run.step_summary is not None else ()
+    return kernels or tuple(map(trace_kernel, run.kernels))
+
+
 def run_table_name(name: str) -> str:
     """The name of the table `name` of traces in a report on a target, which has its own table of phases."""
     plain = name.removeprefix("trace_")
@@ -255,8 +261,7 @@ _TABLES_OF_STEPS: Final[tuple[_DataTable, ...]] = (
         if table[0] not in ("traces", "trace_phases", "trace_idle", "trace_devices", "trace_kernels", "trace_steps")
     ),
 )
-# The kernels of a run on the host's clock are operators.
 _RUN_TABLES: Final[tuple[tuple[str, Sequence[Column[TraceItem[Any]]], Callable[[ConfigRun], Iterable[Any]]], ...]] = (
-    ("trace_kernels", TRACE_KERNEL_COLUMNS, lambda run: map(trace_kernel, run.kernels)),
+    ("trace_kernels", TRACE_KERNEL_COLUMNS, _kernels_of_run),
     ("trace_steps", TRACE_STEP_COLUMNS, lambda run: run.traced.steps if run.traced is not None else ()),
 )
