@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from profiler_kit.records.document import Block, Paragraph, Section, Table
 from profiler_kit.records.inspect_options import TraceView
@@ -108,9 +108,9 @@ def idle_sections(shown: Shown, top: int | None, depth: int | None, *, lead: Ite
         yield Section(title="Idle time", blocks=(*lead, _idle(shown, top, depth)), detail=is_detail)
     if trace.activities:
         is_short = trace.idle_ns < trace_tables.LARGE_IDLE_SHARE * trace.span_ns
-        yield Section(title="Host while the device is idle", blocks=(_host(shown, brief, depth),), detail=is_short)
+        yield Section(title="Host while the device is idle", blocks=(_rows(shown, "host", brief),), detail=is_short)
     if trace.sites:
-        yield Section(title="Places", blocks=(_places(shown, brief, depth),))
+        yield Section(title="Places", blocks=(_rows(shown, "place", brief),))
 
 
 def work_sections(shown: Shown, top: int | None, depth: int | None) -> Iterator[Section]:
@@ -119,26 +119,26 @@ def work_sections(shown: Shown, top: int | None, depth: int | None) -> Iterator[
     is_run, has_kernels = shown.config != "", bool(trace.kernels) and trace.clock == "device"
     modules = names_modules(trace.modules)
     if has_kernels:
-        yield Section(title="Kernels by kind", blocks=(_families(shown, brief),), detail=is_run)
+        yield Section(title="Kernels by kind", blocks=(_rows(shown, "family", brief),), detail=is_run)
     if trace.operators:
         rows = top if modules or trace.clock == "host" else brief
-        yield Section(title="Operators", blocks=(_operators(shown, rows, depth),), detail=modules or is_run)
+        yield Section(title="Operators", blocks=(_rows(shown, "operator", rows),), detail=modules or is_run)
     if trace.shapes:
-        yield Section(title=BY_SHAPE, blocks=(_shapes(shown, brief),), detail=True)
+        yield Section(title=BY_SHAPE, blocks=(_rows(shown, "shape", brief),), detail=True)
     if has_kernels:
-        yield Section(title="Kernels", blocks=(_kernels(shown, top, depth),), detail=True)
+        yield Section(title="Kernels", blocks=(_rows(shown, "kernel", top),), detail=True)
     queue = (
         trace_sentences.queue(trace.queue) if is_run else None
     )  # of an inspected trace, the phases have this sentence
-    waits = (_syncs(shown, top, depth),) if trace.syncs else ()
+    waits = (_rows(shown, "sync", top),) if trace.syncs else ()
     if waits or queue is not None:
         blocks = (*waits, *((Paragraph(text=queue),) if queue is not None else ()))
         yield Section(title="Host waits", blocks=blocks, detail=True)
     if len(trace.streams) > 1:
-        yield Section(title="Streams", blocks=(_streams(shown, top, depth),), detail=True)
+        yield Section(title="Streams", blocks=(_rows(shown, "stream", top),), detail=True)
     if shown.recorded.steps:
         drawing = () if is_run else charts.step_chart(trace)
-        yield Section(title="Steps", blocks=(*drawing, _steps(shown, top, depth)), detail=True)
+        yield Section(title="Steps", blocks=(*drawing, _rows(shown, "step", top)), detail=True)
 
 
 def _brief(top: int | None) -> int | None:
@@ -174,7 +174,7 @@ def view_sections(
     block: Block = table if table.rows else Paragraph(text=f"{name or shown.config} has no data for this table.")
     yield Section(title=f"{title}{of_name}", blocks=(block,))
     if by == "operator" and shown.trace.shapes:
-        yield Section(title=f"{BY_SHAPE}{of_name}", blocks=(_shapes(shown, top),))
+        yield Section(title=f"{BY_SHAPE}{of_name}", blocks=(_rows(shown, "shape", top),))
 
 
 def trace_table(
@@ -217,69 +217,61 @@ def _idle(shown: Shown, top: int | None, depth: int | None) -> Table:
     )
 
 
-def _host(shown: Shown, top: int | None, depth: int | None) -> Table:
-    return trace_table(shown, "trace_host", TRACE_HOST_COLUMNS, shown.trace.activities[:top])
-
-
-def _places(shown: Shown, top: int | None, depth: int | None) -> Table:
-    sites = sorted(shown.trace.sites, key=lambda site: -site.saving.median)
-    return trace_table(
-        shown, "trace_places", TRACE_PLACE_COLUMNS, sites[:top], caption="a step without the work of a place"
-    )
-
-
 def _modules(shown: Shown, top: int | None, depth: int | None, max_lines: int = VIEW_TREE_LINES) -> Table:
     tree = module_tree(shown.trace.modules, top=top, depth=depth, max_lines=max_lines)
     levels = f"; {tree.levels} of {tree.depth} levels" if tree.levels < tree.depth else ""
     return trace_table(shown, "trace_tree", TRACE_TREE_COLUMNS, tree.lines, caption=f"including children{levels}")
 
 
-def _families(shown: Shown, top: int | None) -> Table:
-    return trace_table(shown, "trace_families", TRACE_FAMILY_COLUMNS, trace_tables.family_lines(shown.trace, top))
+def _rows(shown: Shown, view: TraceView | _Detail, top: int | None) -> Table:
+    """The first `top` rows of a table that is a list."""
+    _, name, columns, items, caption = _LISTS[view]
+    return trace_table(shown, name, columns, items(shown, top), caption=caption)
 
 
-def _operators(shown: Shown, top: int | None, depth: int | None) -> Table:
-    return trace_table(
-        shown, "trace_operators", TRACE_OPERATOR_COLUMNS, trace_tables.operators_by_time(shown.trace, top)
-    )
+def _list_view(view: TraceView) -> View:
+    return lambda shown, top, depth: _rows(shown, view, top)
 
 
-def _shapes(shown: Shown, top: int | None) -> Table:
-    return trace_table(
-        shown,
-        "trace_shapes",
-        TRACE_SHAPE_COLUMNS,
-        shown.trace.shapes[:top],
-        caption="backward joined to its forward",
-    )
-
-
-def _kernels(shown: Shown, top: int | None, depth: int | None) -> Table:
-    return trace_table(shown, "trace_kernels", TRACE_KERNEL_COLUMNS, trace_tables.kernels_by_time(shown.trace, top))
-
-
-def _syncs(shown: Shown, top: int | None, depth: int | None) -> Table:
-    longest = sorted(shown.trace.syncs, key=lambda wait: -wait.wait_ns)[:top]
-    return trace_table(shown, "trace_syncs", TRACE_SYNC_COLUMNS, longest)
-
-
-def _streams(shown: Shown, top: int | None, depth: int | None) -> Table:
-    return trace_table(shown, "trace_streams", TRACE_STREAM_COLUMNS, shown.trace.streams)
-
-
-def _steps(shown: Shown, top: int | None, depth: int | None) -> Table:
-    return trace_table(shown, "trace_steps", TRACE_STEP_COLUMNS, shown.recorded.steps, caption=shown.config)
-
-
+_Detail = Literal["family", "shape"]  # tables of a summary alone
+_List = tuple[str, str, Sequence[Column[TraceItem[Any]]], Callable[[Shown, int | None], Iterable[Any]], str | None]
+# Title, name, columns, rows, and the caption if it is not that of the trace.
+_LISTS: Final[dict[TraceView | _Detail, _List]] = {
+    "operator": (
+        "Operators", "trace_operators", TRACE_OPERATOR_COLUMNS,
+        lambda shown, top: trace_tables.operators_by_time(shown.trace, top), None,
+    ),
+    "shape": (
+        BY_SHAPE, "trace_shapes", TRACE_SHAPE_COLUMNS,
+        lambda shown, top: shown.trace.shapes[:top], "backward joined to its forward",
+    ),
+    "family": (
+        "Kernels by kind", "trace_families", TRACE_FAMILY_COLUMNS,
+        lambda shown, top: trace_tables.family_lines(shown.trace, top), None,
+    ),
+    "kernel": (
+        "Kernels", "trace_kernels", TRACE_KERNEL_COLUMNS,
+        lambda shown, top: trace_tables.kernels_by_time(shown.trace, top), None,
+    ),
+    "host": (
+        "Host while the device is idle", "trace_host", TRACE_HOST_COLUMNS,
+        lambda shown, top: shown.trace.activities[:top], None,
+    ),
+    "place": (
+        "Places", "trace_places", TRACE_PLACE_COLUMNS,
+        lambda shown, top: sorted(shown.trace.sites, key=lambda site: -site.saving.median)[:top],
+        "a step without the work of a place",
+    ),
+    "stream": ("Streams", "trace_streams", TRACE_STREAM_COLUMNS, lambda shown, top: shown.trace.streams, None),
+    "step": ("Steps", "trace_steps", TRACE_STEP_COLUMNS, lambda shown, top: shown.recorded.steps, ""),
+    "sync": (
+        "Host waits", "trace_syncs", TRACE_SYNC_COLUMNS,
+        lambda shown, top: sorted(shown.trace.syncs, key=lambda wait: -wait.wait_ns)[:top], None,
+    ),
+}  # fmt: skip
 VIEWS: Final[dict[TraceView, tuple[str, View]]] = {
     "phase": ("Phases", _phases),
     "module": ("Modules", _modules),
-    "operator": ("Operators", _operators),
-    "kernel": ("Kernels", _kernels),
     "idle": ("Idle time", _idle),
-    "host": ("Host while the device is idle", _host),
-    "place": ("Places", _places),
-    "stream": ("Streams", _streams),
-    "step": ("Steps", _steps),
-    "sync": ("Host waits", _syncs),
+    **{view: (_LISTS[view][0], _list_view(view)) for view in get_args(TraceView) if view in _LISTS},
 }
