@@ -14,7 +14,7 @@ from profiler_kit.attribution.host_time import Stretches, innermost
 from profiler_kit.attribution.phases import RECOMPUTE
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.traces import IDLE_CAUSES
-from profiler_kit.traces.intervals import Intervals, assign_to_first, join, overlap, subtract, sum_by, union
+from profiler_kit.traces.intervals import Intervals, assign_to_first, join, overlap, pieces, subtract, sum_by, union
 from profiler_kit.traces.names import COLLECTIVE_RANGE
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask
 
@@ -54,9 +54,9 @@ class HostTimeline(NamedTuple):
     covered: Ints
 
     @property
-    def span_ns(self) -> int:
-        """The time from the first operator's start to the last operator's end."""
-        return int(self.end.max() - self.start[0]) if len(self.start) else 0
+    def latest(self) -> Ints:
+        """The latest end; nothing without stretches."""
+        return self.end.max(keepdims=True) if len(self.end) else self.end
 
 
 def host_timeline(attribution: Attribution, mask: Mask | None = None) -> HostTimeline:
@@ -138,18 +138,22 @@ def _self_stretches(attribution: Attribution, intervals: Ids, nodes: Ids, redone
     return Stretches(starts[order], ends[order], events[order]), recompute_end
 
 
-def host_gaps(attribution: Attribution, timeline: HostTimeline, covered: Ints, end_ns: int | None = None) -> Gaps:
-    """Return the intervals without an operator, each from `covered` to the next stretch's start, split by cause.
+def host_gaps(attribution: Attribution, timeline: HostTimeline, windows: Intervals) -> Gaps:
+    """Return the time in `windows` without an operator, split by cause.
 
     Between operators, the loop waits for data, for other ranks or for a backward pass that the trace does not hold, or runs
-    Python. `end_ns`: the end of the last interval,
-    after the last operator; no operator ends it (NONE).
+    Python. No operator ends a gap at the end of a window (NONE).
     """
     table, host = attribution.table, attribution.host
-    idle = np.flatnonzero(timeline.start > covered)
-    start, end, ended_by = covered[idle], timeline.start[idle], timeline.work.position[timeline.entry[idle]]
-    if end_ns is not None and end_ns > timeline.end.max():
-        start, end, ended_by = np.append(start, timeline.end.max()), np.append(end, end_ns), np.append(ended_by, NONE)
+    idle = np.flatnonzero(timeline.start[1:] > timeline.covered[1:]) + 1
+    before = np.concatenate((windows.start[:1], timeline.covered[idle], timeline.latest))
+    after = np.concatenate((timeline.start[:1], timeline.start[idle], windows.end[-1:]))
+    ending = np.concatenate((timeline.entry[:1], timeline.entry[idle]))
+    ended_by = np.append(timeline.work.position[ending], NONE)
+    if not len(windows.start):
+        before, after, ended_by = before[:0], after[:0], ended_by[:0]
+    gap, start, end = pieces(windows, before, after)
+    ended_by = np.where(end == after[gap], ended_by[gap], NONE)
     ns = np.zeros((len(IDLE_CAUSES), len(start)), np.int64)
     main_data = (host.thread == attribution.main_thread) & (host.phase == PHASE_NUMBERS["data"])
     data = union(host.start_ns[main_data], host.end_ns[main_data], ordered=True)

@@ -23,11 +23,13 @@ from profiler_kit.units import text
 NEGLIGIBLE_SHARE: Final = 0.005  # of the time: less than any displayed digit
 
 
-def attribute_run(run: ConfigRun, attribution: Attribution, *, clock: Clock | None = None) -> ConfigRun:
+def attribute_run(
+    run: ConfigRun, attribution: Attribution, *, clock: Clock | None = None, whole_marks: bool = False
+) -> ConfigRun:
     """Return `run` with the summary of its traced steps.
 
     `clock`: ``kernel`` sums device work, ``operator`` sums self times of operators on the host. The default is
-    ``kernel`` if the trace has device events, else ``operator``.
+    ``kernel`` if the trace has device events, else ``operator``. `whole_marks`: the marks of steps hold nothing of the tool.
 
     Counts: each busy instant of a device once, also where kernels of several streams overlap; for a collective only
     where no other work runs. The module of a collective is COMMUNICATION_PATH. Work launched outside the marked steps is
@@ -44,7 +46,11 @@ def attribute_run(run: ConfigRun, attribution: Attribution, *, clock: Clock | No
             hint="use the operator clock, or record on a device with CUDA activity",
         )
     of_steps = work_of_steps(attribution) if has_device and clock != "operator" else None
-    traced = summarize_device_steps(of_steps) if of_steps is not None else summarize_host_steps(attribution)
+    traced = (
+        summarize_device_steps(of_steps, whole_marks=whole_marks)
+        if of_steps is not None
+        else summarize_host_steps(attribution, whole_marks=whole_marks)
+    )
     notes = [*_unattributed_notes(traced)]
     if of_steps is not None:
         notes += _outside_notes(attribution, of_steps)

@@ -1,7 +1,8 @@
 """The marked steps of a run: the work of these steps, their idle time, and the waits of the program in them.
 
-The span of a step runs from the start of its mark on the host to the end of the last work launched in it. What
-follows is the tool's own work: it waits for the device, and hands the step to the profiler.
+The span of a step that the tool runs goes from the start of its mark on the host to the end of the last work launched in it.
+What follows is the tool's own work: it waits for the device, and hands the step to the profiler. A step of a recorded loop lasts
+at least to the end of its mark: what follows its last work is the loop's own, such as logging.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from dataclasses import fields, replace
 import numpy as np
 
 from profiler_kit.attribution.device_time import DeviceTime, device_timeline, gaps_within
-from profiler_kit.attribution.host_only import host_gaps, host_timeline
+from profiler_kit.attribution.host_only import host_timeline
 from profiler_kit.attribution.host_time import Waits, host_waits, launch_queue
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Evidence
 from profiler_kit.attribution.summary import summarize_device, summarize_host
 from profiler_kit.records import marks
 from profiler_kit.records.traces import TraceSummary
-from profiler_kit.traces.intervals import Intervals, join, length, union
+from profiler_kit.traces.intervals import Intervals, join, union
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
 
@@ -44,10 +45,13 @@ def work_of_steps(attribution: Attribution) -> Attribution:
     )
 
 
-def summarize_device_steps(attribution: Attribution) -> TraceSummary:
-    """Return the summary of the marked steps. `attribution` has their device work alone, see `work_of_steps`."""
+def summarize_device_steps(attribution: Attribution, *, whole_marks: bool) -> TraceSummary:
+    """Return the summary of the marked steps. `attribution` has their device work alone, see `work_of_steps`.
+
+    `whole_marks`: the marks hold nothing of the tool.
+    """
     device, timeline, waits = attribution.device, device_timeline(attribution.device), host_waits(attribution)
-    windows = _windows(attribution, device.step, device.start_ns, device.end_ns)
+    windows = _windows(attribution, device.step, device.start_ns, device.end_ns, whole_marks)
     unlinked = device.step == NONE
     windows = join(windows, union(device.start_ns[unlinked], device.end_ns[unlinked]))
     gaps = gaps_within(attribution, windows, np.arange(len(device.rows), dtype=np.int32), waits)
@@ -61,15 +65,18 @@ def summarize_device_steps(attribution: Attribution) -> TraceSummary:
     return summarize_device(attribution, time, attribution.host.step != NONE)
 
 
-def summarize_host_steps(attribution: Attribution) -> TraceSummary:
-    """Return the summary of the operators in the marked steps, on the threads with phase marks or autograd nodes."""
+def summarize_host_steps(attribution: Attribution, *, whole_marks: bool) -> TraceSummary:
+    """Return the summary of the operators in the marked steps, on the threads with phase marks or autograd nodes.
+
+    `whole_marks`: the marks hold nothing of the tool.
+    """
     host = attribution.host
     on_step_thread = np.isin(host.thread, host.thread[(host.phase != NONE) & (host.phase != PHASE_NUMBERS["other"])])
     counted = np.asarray((host.step != NONE) & on_step_thread, np.bool_)
     timeline = host_timeline(attribution, counted)
-    windows = _windows(attribution, host.step[timeline.work.position[timeline.entry]], timeline.start, timeline.end)
-    gaps = host_gaps(attribution, timeline, _clip_gaps(windows, timeline.start, timeline.covered))
-    return summarize_host(attribution, timeline, length(windows), gaps, counted)
+    step = host.step[timeline.work.position[timeline.entry]]
+    windows = _windows(attribution, step, timeline.start, timeline.end, whole_marks)
+    return summarize_host(attribution, timeline, windows, counted)
 
 
 def is_tool_wait(attribution: Attribution, position: Ids) -> Mask:
@@ -87,24 +94,15 @@ def is_tool_wait(attribution: Attribution, position: Ids) -> Mask:
 # ---- the span of the steps
 
 
-def _windows(attribution: Attribution, step: Ids, start: Ints, end: Ints) -> Intervals:
-    """Return the time from each step's mark to the end of its last work. `step`: the step of each work item, or NONE."""
+def _windows(attribution: Attribution, step: Ids, start: Ints, end: Ints, whole_marks: bool) -> Intervals:
+    """Return the time from each step's mark to the end of its last work, and of its mark with `whole_marks`.
+
+    `step`: the step of each work item, or NONE.
+    """
     in_step = step != NONE
     starts = np.array([mark.start_ns for mark in attribution.steps], np.int64)
-    ends = np.full(len(starts), np.iinfo(np.int64).min)
+    none = np.iinfo(np.int64).min
+    ends = np.array([mark.end_ns if whole_marks else none for mark in attribution.steps], np.int64)
     np.minimum.at(starts, step[in_step], start[in_step])  # the clocks of host and device differ by a few us
     np.maximum.at(ends, step[in_step], end[in_step])
     return union(starts, ends)
-
-
-def _clip_gaps(windows: Intervals, start: Ints, covered: Ints) -> Ints:
-    """Return `covered`, moved so that the gap before each `start` lies within `windows`.
-
-    Gaps outside the windows are empty.
-    """
-    if not len(windows.start):
-        return start
-    window = np.searchsorted(windows.start, start, side="right") - 1
-    inside = (window >= 0) & (start <= windows.end[window])
-    gap_start = np.concatenate((windows.start[:1], covered[1:]))  # before the first work the device is idle
-    return np.where(inside, np.minimum(np.maximum(gap_start, windows.start[window]), start), start)

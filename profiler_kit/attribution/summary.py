@@ -46,7 +46,7 @@ from profiler_kit.attribution.totals import (
 )
 from profiler_kit.attribution.wait_times import sync_waits
 from profiler_kit.records.traces import FIRST_STEP_FACTOR, IdleCause, TraceStep, TraceSummary, UnreadEvents
-from profiler_kit.traces.intervals import length, overlap, sum_by, union
+from profiler_kit.traces.intervals import Intervals, length, overlap, sum_by, union
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask, Table
 from profiler_kit.units import duration, plural
 
@@ -136,20 +136,20 @@ def summarize_device(attribution: Attribution, time: DeviceTime, counted: Mask |
 def _summarize_host(attribution: Attribution) -> TraceSummary:
     """Return the summary of a trace without device work. The steps count from their start to their end."""
     steps, timeline = attribution.steps, host_timeline(attribution)
-    covered, end_ns = timeline.covered, None
-    span_ns = timeline.span_ns
-    if steps and len(covered):
-        covered = covered.copy()
-        covered[0] = min(int(timeline.start[0]), steps[0].start_ns)
-        end_ns = max(int(timeline.end.max()), steps[-1].end_ns)
-        span_ns = end_ns - int(covered[0])
-    return summarize_host(attribution, timeline, span_ns, host_gaps(attribution, timeline, covered, end_ns))
+    start, end = timeline.start[:1], timeline.latest
+    if steps and len(start):
+        start, end = np.minimum(start, steps[0].start_ns), np.maximum(end, steps[-1].end_ns)
+    return summarize_host(attribution, timeline, Intervals(start, end))
 
 
 def summarize_host(
-    attribution: Attribution, timeline: HostTimeline, span_ns: int, gaps: Gaps, counted: Mask | None = None
+    attribution: Attribution, timeline: HostTimeline, windows: Intervals, counted: Mask | None = None
 ) -> TraceSummary:
-    """Return the summary of the operators in `timeline`. `counted`: the host events of marked steps, if only these count."""
+    """Return the summary of the operators in `timeline`, all within `windows`.
+
+    `counted`: the host events of marked steps, if only these count.
+    """
+    gaps = host_gaps(attribution, timeline, windows)
     host, table, entries = attribution.host, attribution.table, timeline.work
     redone = entries.phase[timeline.entry] == RECOMPUTE
     position = entries.position
@@ -163,7 +163,7 @@ def summarize_host(
         operator=host.operator[position],
         busy=timeline.ns,
         length=timeline.self_ns,
-        span_ns=span_ns,
+        span_ns=length(windows),
         gaps=gaps,
         gap_phase=np.append(host.phase, np.int8(NONE))[gaps.ended_by],
         gap_step=np.append(host.step, np.int32(NONE))[gaps.ended_by],

@@ -9,6 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from profiler_kit.display.records import summary
 from profiler_kit.integrations.program import AfterImport, Program
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from profiler_kit.recording.loop import Recorder
     from profiler_kit.recording.observations import Observations
     from profiler_kit.recording.origins import Origins
+    from profiler_kit.recording.sleeping import SleepingHook
     from profiler_kit.records.seen import SeenRun
 
 RANKS_WARMUP: Final = 5  # all ranks record the same steps; their own times must not decide
@@ -33,6 +35,18 @@ _STEP: Final = {
     "backward": "No optimizer of torch makes a step here: a step ends with a backward pass.",
     "call": "The program has no optimizer: a step is a call of a model.",
 }
+
+
+_live: WeakSet[ProgramSession] = WeakSet()
+
+
+def _leave_fork() -> None:
+    for session in _live:
+        session._leave()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_fork)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +71,12 @@ def run_program(program: Program, options: RunOptions) -> None:
 
 
 class ProgramSession(LoopSession):
-    """A session around the loop of a program: it starts when the finder has found the loop, and ends steps by itself."""
+    """A session around the loop of a program: it starts when the finder has found the loop, and ends steps by itself.
 
-    def __init__(self, program: Program, options: RunOptions) -> None:
+    `hook` is that of a program that runs already. Where it is built is then unknown.
+    """
+
+    def __init__(self, program: Program, options: RunOptions, hook: SleepingHook | None = None) -> None:
         super().__init__(
             None,
             options.out,
@@ -74,12 +91,18 @@ class ProgramSession(LoopSession):
         self._program, self._options = program, options
         self._process, self._stderr = os.getpid(), sys.stderr
         self._finder: LoopFinder | None = None
+        self._hook = hook
         self._origins: Origins | None = None
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
         self._dropped_steps = 0
         self._patches = ExitStack()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing of it is left in the program."""
+        return self._is_over
 
     # ---- from the import of torch to the end of the program
 
@@ -102,11 +125,11 @@ class ProgramSession(LoopSession):
         from profiler_kit.recording.origins import Origins
 
         self._origins = Origins()
-        self._origins.watch_construction()
-        self._finder = LoopFinder(self._begin, guarded=self._guarded, first_step=self._options.at)
+        if self._hook is None:
+            self._origins.watch_construction()
+        self._finder = LoopFinder(self._begin, guarded=self._guarded, first_step=self._options.at, hook=self._hook)
         self._finder.install()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._leave)
+        _live.add(self)
 
     def _guarded(self, action: Callable[[], None]) -> None:
         """Run something of ours inside the program. Its error is printed, and the program goes on without us."""

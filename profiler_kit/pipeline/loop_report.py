@@ -66,7 +66,7 @@ def loop_report(
     run = _run(observed, models)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:
-        run, _, timeline, model = attribute_run_trace(run, observed.trace)
+        run, _, timeline, model = attribute_run_trace(run, observed.trace, whole_marks=True)
         models_of_steps = {run.config.name: model} if model is not None else {}
     runs = with_counted_work([run], by_kit)
     report = new_report(info, static, runs=runs, notes=plain_notes(notes))

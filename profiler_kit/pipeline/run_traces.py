@@ -26,8 +26,11 @@ class AttributedRun(NamedTuple):
     model: StepModel | None = None
 
 
-def attribute_run_trace(run: ConfigRun, trace: Path) -> AttributedRun:
-    """Add the attributed times of the trace to `run`; an unreadable trace adds a note."""
+def attribute_run_trace(run: ConfigRun, trace: Path, *, whole_marks: bool = False) -> AttributedRun:
+    """Add the attributed times of the trace to `run`; an unreadable trace adds a note.
+
+    `whole_marks`: the marks of steps hold nothing of the tool.
+    """
     from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
     from profiler_kit.attribution.run_figures import attribute_run
 
@@ -35,7 +38,7 @@ def attribute_run_trace(run: ConfigRun, trace: Path) -> AttributedRun:
         attribution = _attribute_file(trace)
         annotation = build_annotation(attribution)
         timeline = step_timeline(attribution, annotation.spans)
-        run, model = with_replay(attribute_run(run, attribution), attribution)
+        run, model = with_replay(attribute_run(run, attribution, whole_marks=whole_marks), attribution)
         return AttributedRun(run, annotation, timeline, model)
     except TraceError as error:
         run = replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}"))

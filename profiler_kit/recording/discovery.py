@@ -28,6 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.recording.cycles import find_cycle
 from profiler_kit.recording.phases import replaced
+from profiler_kit.recording.sleeping import SleepingHook
 
 Source = Literal["optimizer", "backward", "call"]
 
@@ -72,7 +73,7 @@ class LoopFinder:
     """Watches a program from the import of torch on, and calls `on_loop` once, in the thread of the loop, as a step begins.
 
     `on_event`, which `on_loop` sets, receives the events that can end a step.
-    `guarded` runs everything that the finder does at an event.
+    `guarded` runs everything that the finder does at an event. `hook` is the installed hook of a program that runs already.
     """
 
     def __init__(
@@ -81,12 +82,14 @@ class LoopFinder:
         *,
         guarded: Callable[[Callable[[], None]], None],
         first_step: int = 1,
+        hook: SleepingHook | None = None,
     ) -> None:
         self.on_event: Callable[[int], None] | None = None
         self._guarded = guarded
         self.counts: dict[Source, int] = {"optimizer": 0, "backward": 0, "call": 0}
         self._on_loop = on_loop
         self._first_step = first_step
+        self._hook = hook
         self._source: Source | None = None
         self._events: dict[tuple[Source, int], list[int]] = {}  # of each source in each thread
         self._thread = 0
@@ -102,9 +105,15 @@ class LoopFinder:
 
     def install(self) -> None:
         """Wait for steps."""
-        self._hooks.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
+        if self._hook is None:
+            self._hooks.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
+        else:
+            self._hooks.callback(self._hook.sleep)
+            self._hook.listen(self._after_optimizer)
         self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
         self._hooks.enter_context(replaced(torch, "compile", self._wrapped_compile))
+        if self._hook is not None and self._hook.has_fired:
+            return  # it trains, so calls are no steps
         self._call_hooks.callback(register_module_forward_pre_hook(self._before_call).remove)
         self._call_hooks.callback(register_module_forward_hook(self._after_call, always_call=True).remove)
 

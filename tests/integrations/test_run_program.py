@@ -326,3 +326,12 @@ def test_a_run_is_evidence_for_a_later_count(folder: Path) -> None:
     assert (seen["loss"], seen["optimizer"], seen["amp"]) == ("cross_entropy", "sgd", None)
     counted = json.loads(python(folder, "-m", "profiler_kit", "count", "train.py", "-f", "json").stdout)
     assert (counted["target"]["inputs_from"], counted["static"]["params"]) == ("run", 742)
+
+
+def test_what_the_loop_does_after_its_last_operator_is_part_of_its_steps(folder: Path) -> None:
+    write(folder, TRAIN + "    import time; time.sleep(0.05)\n")
+    assert run(folder, "train.py").returncode == 0
+    (measured,) = report_of(folder)["runs"]
+    traced = measured["traced"]
+    assert traced["span_ns"] == traced["busy_ns"] + traced["idle_ns"] >= 50_000_000
+    assert traced["busy_ns"] < 25_000_000

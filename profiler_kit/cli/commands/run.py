@@ -33,6 +33,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at", type=parse_positive, default=1, metavar="STEP", help="look at nothing before this step (default: 1)"
     )
+    parser.add_argument(
+        "--later", action="store_true",
+        help="record nothing until the command trigger asks for it, as often as it does; each time into a new subfolder",
+    )  # fmt: skip
     parser.add_argument("--stop", action="store_true", help="end the program after the report; its finally blocks run")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but failures on stderr")
     parser.add_argument(
@@ -45,6 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> Outcome:
     """Check the program, and return its run, which takes this process over."""
+    from profiler_kit.integrations.later import Later
     from profiler_kit.integrations.program import Program
     from profiler_kit.integrations.program_session import RunOptions, run_program
     from profiler_kit.integrations.session import require_folder
@@ -66,7 +71,7 @@ def run(options: argparse.Namespace) -> Outcome:
         stop=options.stop,
         quiet=options.quiet,
     )
-    return partial(run_program, program, settings)
+    return Later(program, settings).run if options.later else partial(run_program, program, settings)
 
 
 COMMAND: Final = Command(

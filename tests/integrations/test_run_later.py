@@ -1,0 +1,154 @@
+"""``run --later`` and ``trigger``: a running program records its next steps when it is asked."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from profiler_kit.cli import main
+from profiler_kit.errors import UsageError
+from profiler_kit.integrations import attachment
+from profiler_kit.integrations.attachment import REQUEST, attachable, folder_of, last_request, request
+
+PROGRAM = """\
+import sys, time, torch
+from pathlib import Path
+from torch import nn
+model = nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+while not Path("end").exists():
+    if TRAINS:
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+    else:
+        with torch.no_grad():
+            model(torch.ones(4, 8))
+    time.sleep(0.002)
+print("done")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def started(folder: Path, *, trains: bool) -> subprocess.Popen[str]:
+    (folder / "train.py").write_text(PROGRAM.replace("TRAINS", str(trains)))
+    words = ["run", "--later", "-q", "--out", "out", "--skip", "2", "--steps", "3", "--traced", "1", "train.py"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "profiler_kit", *words], cwd=folder, stdout=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: bool(attachable()))
+    return process
+
+
+def wait_for(condition: object, limit_s: float = 60.0) -> None:
+    until_s = time.monotonic() + limit_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+@pytest.mark.jobs
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_running_program_records_steps_when_it_is_asked(folder: Path, trains: bool) -> None:
+    process = started(folder, trains=trains)
+    try:
+        assert main(["trigger", str(process.pid)]) == 0
+        first = last_request(folder / "out")
+        assert first is not None
+        report = folder / "out" / first.name / "report.json"
+        wait_for(report.exists)
+        assert main(["trigger", "out"]) == 0
+        second = last_request(folder / "out")
+        assert second is not None
+        assert second.name != first.name
+        wait_for((folder / "out" / second.name / "report.json").exists)
+    finally:
+        (folder / "end").touch()
+        output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (0, "done\n")
+    content = json.loads(report.read_text())
+    assert content["target"]["mode"] == ("train" if trains else "infer")
+    assert len(content["runs"][0]["steps_ns"]) == 3
+    assert attachable() == []
+    assert main(["trigger", str(process.pid)]) == 2
+
+
+def test_requests_have_folders_of_their_own(tmp_path: Path) -> None:
+    names = [request(tmp_path).name for _ in range(3)]
+    assert len(set(names)) == 3
+    assert all((tmp_path / name).is_dir() for name in names)
+    wanted = last_request(tmp_path)
+    assert wanted is not None
+    assert wanted.name == names[-1]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "3", "{}", '{"name": "../x", "at_s": 1}', '{"name": "x", "at_s": "soon"}', '{"name": "x"}']
+)
+def test_what_is_no_request_is_ignored(tmp_path: Path, content: str) -> None:
+    (tmp_path / REQUEST).write_text(content)
+    assert last_request(tmp_path) is None
+
+
+@pytest.fixture
+def waiting(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that waits for requests and does nothing else, with a fork that outlives nothing."""
+    code = "import os, sys, time; from pathlib import Path; from profiler_kit.integrations.attachment import register\n"
+    code += (
+        "register(Path('out'), 'train.py'); os.fork() or time.sleep(5); print('ready', flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_process_is_found_by_its_number_and_that_of_its_launcher(
+    folder: Path, waiting: subprocess.Popen[str]
+) -> None:
+    assert [(p.pid, p.parent) for p in attachable()] == [(waiting.pid, os.getpid())]
+    assert folder_of(str(waiting.pid)) == folder_of(str(os.getpid())) == Path("out")
+    with pytest.raises(UsageError):
+        folder_of("1")
+    waiting.kill()
+    waiting.wait()
+    assert attachable() == []
+    assert list(folder.glob("profiler_kit_attach_*/*.json")) == []
+
+
+def test_a_folder_is_a_target_too(folder: Path) -> None:
+    (folder / "out").mkdir()
+    assert folder_of("out") == Path("out")
+    assert main(["trigger", "missing"]) == 2
+
+
+def test_nobody_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "out").mkdir()
+    monkeypatch.setattr("profiler_kit.cli.commands.trigger.ANSWER_S", 0.2)
+    assert main(["trigger", "out"]) == 3
+
+
+def test_the_folder_of_somebody_else_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / f"profiler_kit_attach_{os.getuid()}").symlink_to(folder)
+    with pytest.raises(UsageError):
+        attachment.attachable()
