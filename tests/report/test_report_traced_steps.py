@@ -120,6 +120,9 @@ def test_a_file_has_each_figure_of_a_step_once(report: Report) -> None:
     assert set(MEAN_NAMES) <= set(saved)
     assert saved["traced"]["activities"]
     assert "compile_ns" not in saved["traced"]  # it has its default
+    kernels = [kernel for layer in saved["modules"] for kernel in layer["kernels"] if "traced" in kernel]
+    assert len(kernels) > sum(len(module.get("kernels", ())) for module in saved["traced"]["modules"])
+    assert all(abs(kernel["traced"][1] - 2 * kernel["kernel_ns"]) <= 2 for kernel in kernels)  # of two steps
     opened = loads_report(text, "saved.json")
     assert opened == report
     assert dumps(opened) == text
