@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from profiler_kit.display.records import summary
+from profiler_kit.integrations.endings import Endings
 from profiler_kit.integrations.program import AfterImport, Program
 from profiler_kit.integrations.session import TIMED, TRACED, LoopSession
 from profiler_kit.records.counts import DEFAULT_CONVENTION
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from profiler_kit.records.seen import SeenRun
 
 RANKS_WARMUP: Final = 5  # all ranks record the same steps; their own times must not decide
-MAX_EVALUATIONS: Final = 10  # dropped steps: then every step has an evaluation
+MAX_EVALUATIONS: Final = 10  # steps that are dropped for one: with more of them, evaluations are part of the steps
 _STEP: Final = {
     "optimizer": "A step ends with an optimizer's step.",
     "backward": "No optimizer of torch makes a step here: a step ends with a backward pass.",
@@ -38,15 +39,6 @@ _STEP: Final = {
 
 
 _live: WeakSet[ProgramSession] = WeakSet()
-
-
-def _leave_fork() -> None:
-    for session in _live:
-        session._leave()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_fork)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +88,9 @@ class ProgramSession(LoopSession):
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
-        self._dropped_steps = 0
+        self._drops_evaluations = True
         self._patches = ExitStack()
+        self._endings = Endings(self._end_early)
 
     @property
     def is_over(self) -> bool:
@@ -119,6 +112,17 @@ class ProgramSession(LoopSession):
         else:
             self._report_failure(self._unseen())
         self._leave()
+
+    def _end_early(self) -> None:
+        """The process ends at once: write the report without waiting for other ranks, which end as well."""
+        self._rank_wait_s = 0.0
+        self.end()
+
+    def _before_fork(self) -> None:
+        self._endings.leave_signal()
+
+    def _after_fork(self) -> None:
+        self._endings.handle_signal()
 
     def _install(self) -> None:
         from profiler_kit.recording.discovery import LoopFinder
@@ -144,6 +148,7 @@ class ProgramSession(LoopSession):
     def _leave(self) -> None:
         """Remove all hooks, and refer to no model any more. Also in forked processes, which are left alone."""
         self._is_over = True
+        self._endings.stop()
         self._patches.close()
         if self._recorder is not None:
             self._recorder.abandon()
@@ -171,6 +176,7 @@ class ProgramSession(LoopSession):
         single = len(loop.models) == 1
         self._model = loop.models[0] if single else CalledModels(list(map(inner_model, loop.models)), loop.names)
         self.__enter__()
+        self._endings.watch()
         if loop.method is not None:
             self._patches.enter_context(replaced(loop.models[0], loop.method, self._wrapped_method))
         else:
@@ -206,21 +212,26 @@ class ProgramSession(LoopSession):
 
         return call
 
-    def _on_call(self, model: nn.Module, has_gradients: bool) -> None:
-        """The loop calls a model itself. Trained models that are in evaluation mode and record no gradients are evaluated."""
+    def _on_call(self, model: nn.Module, has_gradients: bool) -> bool:
+        """The loop calls a model itself: whether it is not evaluated, in evaluation mode and without gradients."""
         assert self._loop is not None
-        if self._loop.source != "call":
-            self._has_evaluation |= not has_gradients and not any(m.training for m in self._loop.models)
-        else:
+        if self._loop.source == "call":
             self._note_event(id(model))
+            return True
+        is_evaluation = not has_gradients and not any(m.training for m in self._loop.models)
+        self._has_evaluation |= is_evaluation
+        return not is_evaluation
 
     def _before_work(self) -> None:
         """The loop fetches data or calls a model: a step that is over ends here. A step with an evaluation does not count."""
         if not self._is_step_over:
             return
         assert self._recorder is not None
-        is_kept = not self._has_evaluation or self._dropped_steps >= MAX_EVALUATIONS
-        self._dropped_steps += not is_kept
+        evaluated_ns = self._recorder.observations.evaluated_ns
+        if len(evaluated_ns) == MAX_EVALUATIONS:
+            self._drops_evaluations = False
+            evaluated_ns.clear()
+        is_kept = not self._has_evaluation or not self._drops_evaluations
         self._is_step_over = self._has_evaluation = False
         if self._recorder.end_step(is_kept=is_kept):
             self._finish()
@@ -289,8 +300,6 @@ class ProgramSession(LoopSession):
             yield f"A step has {len(loop.cycle)} of them, which repeat in the same order."
         if loop.others:
             yield f"Further models that the loop calls, without trained parameters: {', '.join(loop.others)}."
-        if self._dropped_steps:
-            yield f"{self._dropped_steps} steps with an evaluation of the model are not part of the times."
 
     def _unseen(self) -> str:
         """What was seen of a program whose loop was not found."""
@@ -305,3 +314,19 @@ class ProgramSession(LoopSession):
             f"steps, {counts['backward']} backward passes, {counts['call']} calls of models. Processes that it starts are "
             "not watched: start them with torchrun -m profiler_kit run"
         )
+
+
+def _for_each(action: Callable[[ProgramSession], None]) -> Callable[[], None]:
+    def act() -> None:
+        for session in list(_live):
+            action(session)
+
+    return act
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_for_each(ProgramSession._before_fork),
+        after_in_parent=_for_each(ProgramSession._after_fork),
+        after_in_child=_for_each(ProgramSession._leave),
+    )

@@ -75,6 +75,7 @@ class LoopSession:
         self._quiet = quiet
         self._warmup, self._timed, self._traced = warmup, steps, traced
         self._recorder: Recorder | None = None
+        self._rank_wait_s = RANK_WAIT_S
 
     def __enter__(self) -> LoopSession:
         if self.is_recording:
@@ -215,14 +216,16 @@ class LoopSession:
         from profiler_kit.pipeline.inspect import inspect
 
         traces = {rank: self._trace_of(rank) for rank in range(self._job_size)}
-        until_s = time.monotonic() + RANK_WAIT_S
+        until_s = time.monotonic() + self._rank_wait_s
         while not all(file.exists() for file in traces.values()) and time.monotonic() < until_s:
             time.sleep(POLL_S)
         present = [file for file in traces.values() if file.exists()]
         missing = [rank for rank, file in traces.items() if not file.exists()]
         if missing:
             ranks = ", ".join(map(str, missing))
-            self._report_failure(f"no trace of rank {ranks} after {RANK_WAIT_S:g} s in {self._trace_of(0).parent}")
+            self._report_failure(
+                f"no trace of rank {ranks} after {self._rank_wait_s:g} s in {self._trace_of(0).parent}"
+            )
         if len(present) < 2:
             return ()
         inspection = inspect(present, timelines=True)

@@ -18,10 +18,11 @@ from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.report import Report
-from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.runs import ConfigRun, Evaluation
 from profiler_kit.records.seen import SeenRun
 from profiler_kit.records.target import IN_PYTHON, InputInfo, TargetInfo
 from profiler_kit.statistics.intervals import median_interval
+from profiler_kit.units import duration
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,6 +88,7 @@ def _run(observed: Observations, models: Sequence[nn.Module]) -> ConfigRun:
         environment=environment.describe(device),
         first_step_ns=observed.first_step_ns,
         warmup_steps=observed.warmup_steps,
+        evaluation=_evaluation(observed),
         steps_ns=tuple(observed.steps_ns),
         step_ns=median_interval(observed.steps_ns),
         timed_phases=_phases(observed),
@@ -98,6 +100,16 @@ def _run(observed: Observations, models: Sequence[nn.Module]) -> ConfigRun:
         traced_steps=observed.traced_steps,
         trace=str(observed.trace) if observed.trace is not None else None,
     )
+
+
+def _evaluation(observed: Observations) -> Evaluation | None:
+    import statistics
+
+    if not observed.evaluated_ns or not observed.kept_ns:
+        return None
+    added_ns = statistics.median(observed.evaluated_ns) - statistics.median(observed.kept_ns)
+    steps = len(observed.kept_ns) + len(observed.evaluated_ns)
+    return Evaluation(count=len(observed.evaluated_ns), steps=steps, ns=max(0, round(added_ns)))
 
 
 def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
@@ -162,6 +174,12 @@ def _loop_notes(observed: Observations, *, is_program: bool, counts_all_calls: b
         yield (
             f"An optimizer stepped in {observed.optimizer_steps} of {steps} timed steps. For gradient accumulation, call "
             "step() once per optimizer step."
+        )
+    evaluation = _evaluation(observed)
+    if evaluation is not None:
+        yield (
+            f"An evaluation of the model ran in {evaluation.count} of {evaluation.steps} steps and took "
+            f"{duration(evaluation.ns)}. These steps are not part of the times."
         )
     if len(observed.signatures) > 1:
         yield f"The shapes of the inputs change: {len(observed.signatures)} were recorded. The last one is counted."

@@ -80,7 +80,8 @@ class Recorder:
         self._profiler: profile | None = None
         self._trace_marks = ExitStack()  # the step and the phase that are open in the trace
         self._phase_mark: Any = None
-        self._on_call: Callable[[nn.Module, bool], None] | None = None
+        self._on_call: Callable[[nn.Module, bool], bool] | None = None
+        self._step_start_ns = 0
         self._patches = ExitStack()
 
     @property
@@ -92,7 +93,7 @@ class Recorder:
         """Install the hooks; the first step begins."""
         self._hooks.mark = self._note_phase
         self._hooks.install()
-        self._start_ns = self._warmup_start_ns = time.perf_counter_ns()
+        self._start_ns = self._warmup_start_ns = self._step_start_ns = time.perf_counter_ns()
         self._hooks.start_step()
 
     def phase(self, phase: Phase) -> Any:
@@ -100,11 +101,11 @@ class Recorder:
         return self._hooks.inside(phase)
 
     def watch_steps(
-        self, before_work: Callable[[], None], on_call: Callable[[nn.Module, bool], None] | None = None
+        self, before_work: Callable[[], None], on_call: Callable[[nn.Module, bool], bool] | None = None
     ) -> None:
         """Call `before_work` where a step may end, and `on_call` before each outermost call of a model, from `start` on.
 
-        `on_call` receives the model and whether autograd records the call.
+        `on_call` receives the model and whether autograd records the call, and says whether it is part of the forward pass.
         """
         self._hooks.before_work = before_work
         self._on_call = on_call
@@ -112,11 +113,14 @@ class Recorder:
     def end_step(self, *, is_kept: bool = True) -> bool:
         """The current step ends and the next begins. Returns whether the recording is over.
 
-        A step that is not kept, such as one with an evaluation, is neither timed nor part of the trace.
+        A step that is not kept, because it has an evaluation, is neither timed nor part of the trace.
         """
         if self._stage == "done":
             return True
         self._step += 1
+        now_ns = time.perf_counter_ns()
+        (self.observations.kept_ns if is_kept else self.observations.evaluated_ns).append(now_ns - self._step_start_ns)
+        self._step_start_ns = now_ns
         if self._stage == "warm-up":
             self._end_warmup_step()
         elif self._stage == "timed":
@@ -330,10 +334,9 @@ class Recorder:
     def _note_phase(self, phase: Phase) -> None:
         self.observations.has_backward |= phase == "backward"
 
-    def _on_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        if self._on_call is not None:
-            self._on_call(model, torch.is_grad_enabled())
-        if self._stage == "warm-up":  # timed steps must not wait for this
+    def _on_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+        is_forward = self._on_call is None or self._on_call(model, torch.is_grad_enabled())
+        if self._stage == "warm-up" and is_forward:  # timed steps must not wait for this
             observed = self.observations
             observed.arguments = describe_arguments(args, dict(kwargs))
             call = ObservedCall(
@@ -341,6 +344,7 @@ class Recorder:
             )
             observed.calls.append(call)
             observed.signatures.add(observed.arguments.signature)
+        return is_forward
 
     def _on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if self._stage == "timed":

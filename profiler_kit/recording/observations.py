@@ -58,6 +58,7 @@ class Observations:
     - `device`: the device of the model.
     - `first_step_ns`: the first step, with the synchronization at its end.
     - `warmup_ns`: the steps before the timed ones, by the host clock.
+    - `kept_ns`, `evaluated_ns`: all steps, without and with an evaluation of the models, by the host clock.
     - `steps_ns`: the timed steps. `stopwatch_ns`, `event_ns`: their phases, one entry per step.
     - `forward_calls`, `optimizer_steps`: calls of the model and steps of optimizers in the timed steps.
     - `arguments`: those of the last call of the model outside the timed steps. `signatures`: the different shapes of its inputs.
@@ -70,6 +71,8 @@ class Observations:
     first_step_ns: int | None = None
     warmup_steps: int = 0
     warmup_ns: list[int] = field(default_factory=list)
+    kept_ns: list[int] = field(default_factory=list)
+    evaluated_ns: list[int] = field(default_factory=list)
     steps_ns: list[int] = field(default_factory=list)
     stopwatch_ns: dict[Phase, list[int]] = field(default_factory=dict)
     event_ns: dict[Phase, list[int]] = field(default_factory=dict)

@@ -5,7 +5,7 @@
 - backward: ``torch.autograd.backward``, which ``Tensor.backward`` and gradient scalers call;
 - optimizer: the hooks that PyTorch offers for the steps of all optimizers, and ``zero_grad``;
 - data: fetching from a ``DataLoader``; transfer: from there to the forward pass, on a GPU;
-- other: the rest, such as clipping of gradients, logging and metrics.
+- other: the rest, such as clipping of gradients, logging, metrics, and evaluations of the model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch.utils.data import dataloader
 from profiler_kit.meta.ownership import Call
 from profiler_kit.records.counts import Phase
 
-OnForward = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]
+OnForward = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], bool]
 OnOptimizer = Callable[[torch.optim.Optimizer], None]
 
 _COMPILED_CALL: Final = "_compiled_call_impl"  # set by module.compile(); hooks are inside of it
@@ -35,7 +35,8 @@ _COMPILED_CALL: Final = "_compiled_call_impl"  # set by module.compile(); hooks 
 class PhaseHooks:
     """Calls `mark` at each change of phase in the thread that installed it. `models` are the modules that the loop calls.
 
-    `on_forward` receives each outermost call of a model with its arguments, `on_optimizer` each optimizer before its step.
+    `on_forward` receives each outermost call of a model with its arguments, and says whether it is part of the forward pass, not
+    of an evaluation. `on_optimizer` receives each optimizer before its step.
     `before_work` is called before data are fetched or a model is called, outside of all phases: a step may end there.
     A loop that calls no model, as within one compiled function, has its backward pass there.
     """
@@ -55,7 +56,7 @@ class PhaseHooks:
         self._on_optimizer = on_optimizer
         self._thread = threading.get_ident()
         self._open: list[Phase] = []
-        self._has_calls = False
+        self._has_calls = self._is_evaluation = False
         self._after_data: Phase = "transfer" if any(map(_is_on_cuda, models)) else "other"
         self._hooks = ExitStack()
 
@@ -88,6 +89,7 @@ class PhaseHooks:
     def start_step(self) -> None:
         """Report the start of a step."""
         self._open.clear()
+        self._is_evaluation = False
         self.mark("other")
 
     @contextmanager
@@ -114,18 +116,25 @@ class PhaseHooks:
         try:
             return call()
         finally:
-            self._leave("forward", "loss")
+            self._leave_forward()
 
     def _enter_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Report forward, and whether this is an outermost call of a model. In backward, a checkpointed model runs again."""
-        if not self._is_watched() or "forward" in self._open or "backward" in self._open:
+        if not self._is_watched() or "forward" in self._open or "backward" in self._open or self._is_evaluation:
             return False
         if not self._still_watches_before_work():
             return False
         self._has_calls = True
-        self._on_forward(model, args, kwargs)
-        self._enter("forward")
+        self._is_evaluation = not self._on_forward(model, args, kwargs)
+        self._enter("other" if self._is_evaluation else "forward")
         return True
+
+    def _leave_forward(self) -> None:
+        if self._is_evaluation:
+            self._is_evaluation = False
+            self._leave("other", "other")
+        else:
+            self._leave("forward", "loss")
 
     def _still_watches_before_work(self) -> bool:
         """Call `before_work` outside of phases. False if that has replaced the hooks, which begin with the next call.
@@ -166,7 +175,7 @@ class PhaseHooks:
 
     def _after_forward(self, *_: Any) -> None:
         if not torch.compiler.is_compiling() and self._is_watched():
-            self._leave("forward", "loss")
+            self._leave_forward()
 
     def _wrapped_forward(self, model: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.around_forward(model, args, kwargs, lambda: original(*args, **kwargs))

@@ -105,13 +105,26 @@ class Span:
 MEAN_NAMES: Final = ("phases", "modules", "unattributed_ns", "idle")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Evaluations of the model in a training loop, which are not part of its steps.
+
+    - `count`: in how many of the `steps` that were seen. `ns`: what one adds to its step, the median.
+    """
+
+    count: int
+    steps: int
+    ns: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConfigRun(Saved, kind="run"):
     """The result of one configuration in a fresh process: samples, or a failure.
 
     From timed steps, which run without the profiler:
 
-    - `first_step_ns`: the first step. `warmup_steps`: the number of dropped steps. `steps_ns`: the durations of the timed steps.
+    - `first_step_ns`: the first step. `warmup_steps`: the number of dropped steps.
+      `evaluation`: those of a recorded loop. `steps_ns`: the durations of the timed steps.
       `step_ns`: their median with its interval. `round_ns`: as in `Repeat`.
     - `tuning_ns`: the cost of algorithm search: (first step - steady step) minus the same with benchmark off.
     - `samples`: examples per step, the leading size of the first input; None where that may be the length of a sequence.
@@ -173,6 +186,7 @@ class ConfigRun(Saved, kind="run"):
     first_step_ns: int | None = None
     tuning_ns: int | None = None
     warmup_steps: int = 0
+    evaluation: Evaluation | None = None
     steps_ns: tuple[int, ...] = ()
     step_ns: Interval | None = None
     round_ns: int | None = None

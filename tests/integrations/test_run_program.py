@@ -180,6 +180,26 @@ def test_accumulation_with_evaluation(folder: Path) -> None:
     run_record = report_of(folder)["runs"][0]
     assert run_record["samples"] == 4 * 8  # of a step: evaluations would add to the calls
     assert len(run_record["steps_ns"]) == 4
+    evaluation = run_record["evaluation"]
+    assert evaluation["count"] >= 1
+    assert evaluation["steps"] - evaluation["count"] >= 2 + 4
+    assert evaluation["ns"] > 0
+
+
+def test_an_evaluation_in_every_step_is_other_work_of_it(folder: Path) -> None:
+    evaluate = """\
+    with torch.no_grad():
+        model.eval()
+        for _ in range(100):
+            model(x)
+        model.train()
+"""
+    write(folder, TRAIN + textwrap.indent(textwrap.dedent(evaluate), "    "))
+    assert run(folder, "train.py").returncode == 0
+    measured = report_of(folder)["runs"][0]
+    times = {phase["phase"]: phase["stopwatch_ns"] for phase in measured["phases"]}
+    assert times["other"] > 5 * times["forward"]
+    assert (measured["samples"], measured["evaluation"]) == (8, None)
 
 
 def test_generation_without_an_optimizer(folder: Path) -> None:
@@ -335,3 +355,44 @@ def test_what_the_loop_does_after_its_last_operator_is_part_of_its_steps(folder:
     traced = measured["traced"]
     assert traced["span_ns"] == traced["busy_ns"] + traced["idle_ns"] >= 50_000_000
     assert traced["busy_ns"] < 25_000_000
+
+
+SIGNALLED = TRAIN.replace(
+    "optimizer.step()", "optimizer.step()\n    count = globals().get('count', 0) + 1\n    if count == 20: END"
+)
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("import os; os._exit(5)", 5),
+        ("raise MemoryError('full')", 1),
+    ],
+)
+def test_a_program_that_ends_early_has_a_report_so_far(folder: Path, end: str, status: int) -> None:
+    write(folder, SIGNALLED.replace("END", end))
+    done = python(folder, "-m", "profiler_kit", "run", "--out", "out", "--skip", "2", "--steps", "30", "train.py")
+    alone = python(folder, "train.py")
+    assert done.returncode == alone.returncode == status
+    assert 0 < len(report_of(folder)["runs"][0]["steps_ns"]) < 30
+
+
+def test_a_program_that_handles_sigterm_is_left_alone(folder: Path) -> None:
+    handler = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: (print('handled'), os._exit(3)))\n"
+    write(folder, handler + SIGNALLED.replace("END", "os.kill(os.getpid(), signal.SIGTERM)"))
+    done = python(folder, "-m", "profiler_kit", "run", "--out", "out", "--skip", "2", "--steps", "30", "train.py")
+    assert done.returncode == 3
+    assert report_of(folder)["runs"][0]["steps_ns"]
+
+
+def test_workers_that_fork_while_steps_are_recorded_end_at_once(folder: Path) -> None:
+    fork = """\
+    import os, time
+    if not (pid := os.fork()):
+        time.sleep(60)
+    os.kill(pid, 15)
+    assert os.waitpid(pid, 0)[1] == 15
+"""
+    write(folder, TRAIN + fork)
+    assert run(folder, "train.py").returncode == 0

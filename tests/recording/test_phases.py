@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -22,9 +23,11 @@ class Log:
         self.phases: list[Phase] = []
         self.inputs: list[tuple[int, ...]] = []
         self.optimizers: list[torch.optim.Optimizer] = []
-        self.hooks = PhaseHooks(
-            models, self._mark, lambda _, args, kwargs: self.inputs.append(tuple(args[0].shape)), self.optimizers.append
-        )
+        self.hooks = PhaseHooks(models, self._mark, self._on_forward, self.optimizers.append)
+
+    def _on_forward(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        self.inputs.append(tuple(args[0].shape))
+        return True
 
     def _mark(self, phase: Phase) -> None:
         if self.phases[-1:] != [phase]:
