@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from profiler_kit.recording.observations import Observations
     from profiler_kit.recording.origins import Origins
     from profiler_kit.recording.sleeping import SleepingHook
+    from profiler_kit.records.configs import RunConfig
     from profiler_kit.records.seen import SeenRun
 
 RANKS_WARMUP: Final = 5  # all ranks record the same steps; their own times must not decide
@@ -43,7 +44,10 @@ _live: WeakSet[ProgramSession] = WeakSet()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """What `run` records. `skip`: warm-up steps, None until steps are steady. `at`: the first step that is looked at."""
+    """What `run` records. `skip`: warm-up steps, None until steps are steady. `at`: the first step that is looked at.
+
+    `config`: the cuDNN flags; None leaves them to the program.
+    """
 
     out: Path
     steps: int = TIMED
@@ -51,6 +55,7 @@ class RunOptions:
     skip: int | None = None
     at: int = 1
     stop: bool = False
+    config: RunConfig | None = None
     quiet: bool = False
     convention: str = DEFAULT_CONVENTION
 
@@ -89,6 +94,7 @@ class ProgramSession(LoopSession):
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
         self._drops_evaluations = True
+        self._changed_flags: tuple[str, ...] = ()
         self._patches = ExitStack()
         self._endings = Endings(self._end_early)
 
@@ -101,7 +107,16 @@ class ProgramSession(LoopSession):
 
     def watch(self) -> None:
         """Look for the loop from now on. Called when the program has imported torch."""
+        if self._options.config is not None:
+            self._guarded(self._start_configuration)
         self._guarded(self._install)
+
+    def _start_configuration(self) -> None:
+        from profiler_kit.pipeline.run_configs import apply_flags, seed_all
+
+        assert self._options.config is not None
+        seed_all()
+        apply_flags(self._options.config)
 
     def end(self) -> None:
         """The program has ended: write the report on the steps so far, if it is not written yet."""
@@ -164,6 +179,7 @@ class ProgramSession(LoopSession):
 
     def _begin(self, loop: Loop) -> None:
         """The loop is found: record it, in this thread."""
+        from profiler_kit.pipeline.run_configs import apply_flags
         from profiler_kit.recording.called_models import CalledModels
         from profiler_kit.recording.cycles import StepEnds
         from profiler_kit.recording.loop import inner_model
@@ -175,6 +191,8 @@ class ProgramSession(LoopSession):
         self._origins.watch_loss()
         single = len(loop.models) == 1
         self._model = loop.models[0] if single else CalledModels(list(map(inner_model, loop.models)), loop.names)
+        if self._options.config is not None:
+            self._changed_flags = apply_flags(self._options.config)
         self.__enter__()
         self._endings.watch()
         if loop.method is not None:
@@ -271,6 +289,7 @@ class ProgramSession(LoopSession):
             convention=self._convention,
             program=self._program.name,
             seen=self._seen_run(models, observed),
+            config=self._options.config.name if self._options.config is not None else None,
         )
         names = ", ".join(self._loop.names) or "no model"
         if len(models) == 1:
@@ -298,6 +317,9 @@ class ProgramSession(LoopSession):
             yield f"A step is a call of {type(loop.models[0]).__name__}.{loop.method}()."
         if len(loop.cycle) > 1:
             yield f"A step has {len(loop.cycle)} of them, which repeat in the same order."
+        if self._changed_flags and self._options.config is not None:
+            flags = ", ".join(self._changed_flags)
+            yield f"The program sets {flags}; reset for the configuration {self._options.config.name}."
         if loop.others:
             yield f"Further models that the loop calls, without trained parameters: {', '.join(loop.others)}."
 

@@ -49,11 +49,12 @@ def loop_report(
     convention: str = DEFAULT_CONVENTION,
     program: str | None = None,
     seen: SeenRun | None = None,
+    config: str | None = None,
 ) -> LoopReport:
     """The report on the steps in `observed`, in which the loop called `models`, with the counts for the inputs of the loop.
 
     `program` is the script or module that was run unchanged; None for a session in the user's code, whose advice is for
-    Python. `seen` is what its run showed.
+    Python. `seen` is what its run showed. `config` is the name of its configuration.
 
     A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
     """
@@ -64,7 +65,7 @@ def loop_report(
     ]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes, seen)
     info = replace(info, seen=seen)
-    run = _run(observed, models)
+    run = _run(observed, models, config or LOOP)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:
         run, _, timeline, model = attribute_run_trace(run, observed.trace, whole_marks=True)
@@ -78,13 +79,13 @@ def loop_report(
     return LoopReport(replace(report, target=replace(report.target, spec=program)), timeline)
 
 
-def _run(observed: Observations, models: Sequence[nn.Module]) -> ConfigRun:
+def _run(observed: Observations, models: Sequence[nn.Module], name: str) -> ConfigRun:
     from profiler_kit.worker import environment
     from profiler_kit.worker.device_state import device_state
 
     device = observed.device
     return ConfigRun(
-        config=environment.current_config(LOOP, device),
+        config=environment.current_config(name, device),
         environment=environment.describe(device),
         first_step_ns=observed.first_step_ns,
         warmup_steps=observed.warmup_steps,

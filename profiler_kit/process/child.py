@@ -144,7 +144,7 @@ def own_command(*words: str) -> list[str]:
 
     A sweep that is killed leaves nothing behind that would disturb the measurements of the next one.
     """
-    return [sys.executable, "-c", f"{_WITH_PARENT}; from profiler_kit.cli import entry; entry()", *words]
+    return [sys.executable, "-c", f"{_WITH_PARENT}; from profiler_kit.cli import entry; entry()()", *words]
 
 
 def ending_with_parent(argv: Sequence[str]) -> list[str]:

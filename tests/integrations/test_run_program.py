@@ -396,3 +396,44 @@ def test_workers_that_fork_while_steps_are_recorded_end_at_once(folder: Path) ->
 """
     write(folder, TRAIN + fork)
     assert run(folder, "train.py").returncode == 0
+
+
+@pytest.mark.jobs
+def test_configurations_run_in_turn_and_are_compared(folder: Path) -> None:
+    write(folder, "import sys\n" + TRAIN + "print(sys.argv[1], flush=True)\n")
+    done = run(folder, "--configs", "default,benchmark", "train.py", "5")
+    assert (done.returncode, done.stdout) == (0, "")  # --stop ends the program before it prints
+    report = report_of(folder)
+    assert [measured["config"]["name"] for measured in report["runs"]] == ["default"]
+    assert [(note["subject"], note["code"]) for note in report["notes"] if note["code"]] == [("benchmark", "skipped")]
+    assert report["findings"]
+
+
+@pytest.mark.jobs
+def test_a_configuration_that_fails_is_named(folder: Path) -> None:
+    write(folder, "raise OSError('no data')\n")
+    done = run(folder, "--configs", "default,benchmark", "train.py")
+    assert done.returncode == 3
+    assert "OSError: no data" in done.stderr
+    assert not (folder / "out" / "report.json").exists()
+
+
+def test_a_flag_of_the_program_is_reset_for_a_configuration(folder: Path) -> None:
+    set_flag, print_flag = (
+        "import torch\ntorch.backends.cudnn.benchmark = True\n",
+        "print(torch.backends.cudnn.benchmark)\n",
+    )
+    counts = []
+    for head in ("", set_flag):
+        write(folder, head + TRAIN + print_flag)
+        assert run(folder, "--configs", "default", "train.py").stdout == "False\n"
+        counts.append(len(report_of(folder)["notes"]))
+    assert counts[1] == counts[0] + 1
+
+
+@pytest.mark.parametrize(
+    "words", [("--configs", "compile"), ("--configs", "no-such"), ("--configs", "default", "--later")]
+)
+def test_configurations_that_cannot_run_are_refused(folder: Path, words: tuple[str, ...]) -> None:
+    write(folder, TRAIN)
+    assert run(folder, *words, "train.py").returncode == 2

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from profiler_kit import errors
+from profiler_kit.cli import choices
 from profiler_kit.cli.commands import Command, Outcome
-from profiler_kit.cli.values import parse_non_negative, parse_positive
+from profiler_kit.cli.values import parse_names, parse_non_negative, parse_positive
 from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import UsageError
+
+if TYPE_CHECKING:
+    from profiler_kit.integrations.program import Program
+    from profiler_kit.records.configs import RunConfig
 
 OUT: Final = Path("profiler_kit_out")
 
@@ -37,6 +45,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--later", action="store_true",
         help="record nothing until the command trigger asks for it, as often as it does; each time into a new subfolder",
     )  # fmt: skip
+    parser.add_argument(
+        "--configs", type=parse_names, metavar="A,B",
+        help=f"run the program under these configurations, and compare them: {choices.cudnn_configurations()}; with "
+        "several, each in a process of its own, which ends after the report",
+    )  # fmt: skip
     parser.add_argument("--stop", action="store_true", help="end the program after the report; its finally blocks run")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but failures on stderr")
     parser.add_argument(
@@ -59,6 +72,7 @@ def run(options: argparse.Namespace) -> Outcome:
         raise UsageError("no program to run", hint=f"name a script: {kit_command('run', 'train.py')}")
     program = Program(name=words[0], is_module=bool(options.module), arguments=tuple(words[1:]))
     program.check()
+    configs = _configs(options)
     name = program.name if program.is_module else Path(program.name).resolve().stem
     out = (options.out or OUT / name).absolute()
     require_folder(out, hint="use another folder: --out DIR")
@@ -70,8 +84,51 @@ def run(options: argparse.Namespace) -> Outcome:
         at=options.at,
         stop=options.stop,
         quiet=options.quiet,
+        config=configs[0] if configs else None,
     )
+    if len(configs) > 1:
+        return _run_configs(options, program, out, configs)
     return Later(program, settings).run if options.later else partial(run_program, program, settings)
+
+
+def _configs(options: argparse.Namespace) -> list[RunConfig]:
+    """The configurations of ``--configs``. Raises UsageError."""
+    from profiler_kit.configurations.naming import DEFAULT_CONFIG, parse_config
+    from profiler_kit.records.configs import RunConfig
+
+    plain = RunConfig(name=DEFAULT_CONFIG, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
+    configs = {config.name: config for config in (parse_config(name, plain) for name in options.configs or ())}
+    others = [name for name, config in configs.items() if not config.is_plain]
+    if others:
+        raise UsageError(
+            f"--configs {others[0]}: more than cuDNN flags", hint="make other changes in the program, or use analyze"
+        )
+    if configs and options.later:
+        raise UsageError("--configs and --later exclude each other", hint="leave one of them out")
+    if len(configs) > 1 and int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        hint = "start the job once for each configuration, with one name in --configs"
+        raise UsageError("a job of several ranks runs under one configuration", hint=hint)
+    return list(configs.values())
+
+
+def _run_configs(options: argparse.Namespace, program: Program, out: Path, configs: list[RunConfig]) -> int:
+    """Run the program under each of `configs`, and write the report that compares them."""
+    from profiler_kit.display.records import summary
+    from profiler_kit.integrations.session import write_report
+    from profiler_kit.pipeline.run_configs import run_configs
+
+    settings = ["--steps", str(options.steps), "--traced", str(options.traced), "--at", str(options.at)]
+    settings += ["--skip", str(options.skip)] if options.skip is not None else []
+    words = [*(["-m"] if program.is_module else []), program.name, *program.arguments]
+
+    def command(name: str, folder: Path) -> list[str]:
+        return ["run", "--stop", "--quiet", "--configs", name, "--out", str(folder), *settings, *words]
+
+    result = run_configs(configs, command, out, print)
+    write_report(result.report, out, result.timeline)
+    if not options.quiet:
+        print(f"report: {out}/report.html", summary(result.report), sep="\n", file=sys.stderr)
+    return errors.OK
 
 
 COMMAND: Final = Command(
