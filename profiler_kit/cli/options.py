@@ -231,7 +231,7 @@ def add_table_options(parser: argparse.ArgumentParser, *, trace_views: tuple[str
     group.add_argument(
         "--by", choices=("tree", "layer", "op", "what-if", *trace_views),
         help="table rows: tree (modules including children), layer (modules excluding children), op or what-if"
-        + ("; for a saved trace report one of the other views" if trace_views else "")
+        + ("; the others show one table of the traced steps, or of a trace, alone" if trace_views else "")
         + " (default: layer for a measured report, otherwise tree)",
     )  # fmt: skip
     group.add_argument(

@@ -20,6 +20,7 @@ from profiler_kit.comparison.measured_metrics import (
 from profiler_kit.comparison.ratios import memory_splits, time_ratio
 from profiler_kit.comparison.reasons import metric_reasons
 from profiler_kit.comparison.sentences import notes, representative_configs, sentences
+from profiler_kit.comparison.traces import compare_steps
 from profiler_kit.errors import NotComparableError
 from profiler_kit.records.comparison import Comparison, MemorySplit, MetricRow, Side, TimeRatio, Verdict
 from profiler_kit.records.metrics import METRICS, reason_not_comparable, value_of
@@ -87,6 +88,7 @@ def compare(a: Report, b: Report, *, labels: tuple[str, str] | None = None, one_
         groups=changes.groups,
         reasons=metric_reasons(a, b, metrics, changes, memory, times),
         checkpoint=changes.checkpoint,
+        steps=compare_steps(*traced_pair, (sides[0].label, sides[1].label)) if traced_pair else None,
         exact=not any(
             report.static.uncounted or report.static.bounds for report in (a, b) if report.static is not None
         ),

@@ -20,6 +20,7 @@ from profiler_kit.comparison.trace_kinds import kind_changes
 from profiler_kit.comparison.trace_sentences import notes, sentences
 from profiler_kit.errors import NotComparableError
 from profiler_kit.records.counts import PSEUDO_PATHS
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison, TraceSide
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
 from profiler_kit.statistics.report_noise import REPORT_DRIFT
@@ -30,8 +31,29 @@ MAX_LABEL_CHARS: Final = 24  # longer file names get the labels A and B, so that
 MIN_STEADY_STEPS: Final = 3  # two steps do not show how far steps scatter
 
 
-def compare_traces(a: TraceSummary, b: TraceSummary, *, ranks: int = 1) -> TraceComparison:
+def compare_steps(a: ConfigRun, b: ConfigRun, labels: tuple[str, str]) -> TraceComparison | None:
+    """Compare the mean traced steps of two runs as traces are compared; None without idle times, or on different clocks.
+
+    Modules are left out: the comparison of reports aligns the modules of both models.
+    """
+    steps = a.step_summary, b.step_summary
+    if steps[0] is None or steps[1] is None or steps[0].clock != steps[1].clock:
+        return None
+    if not (steps[0].span_ns and steps[1].span_ns):
+        return None
+    compared = compare_traces(*(replace(step, has_modules=False) for step in steps if step is not None), labels=labels)
+    operators = (
+        compared.operators if steps[0].operators and steps[1].operators else ()
+    )  # files of earlier versions lack them
+    return replace(compared, per="step", operators=operators, sentences=(), notes=())
+
+
+def compare_traces(
+    a: TraceSummary, b: TraceSummary, *, ranks: int = 1, labels: tuple[str, str] | None = None
+) -> TraceComparison:
     """Compare two traces, or two sums over the traces of `ranks` ranks, which are divided into means.
+
+    `labels`: names of the sides; None for those of the files.
 
     Figures are for the whole traces if both hold the same number of marked steps or one has none, else per step.
 
@@ -50,7 +72,7 @@ def compare_traces(a: TraceSummary, b: TraceSummary, *, ranks: int = 1) -> Trace
             "they share no clock",
             hint="record both on the same kind of device, with ProfilerActivity.CUDA",
         )
-    labels = _labels(a.file, b.file)
+    labels = labels or _labels(a.file, b.file)
     sides = (_side(a, labels[0], ranks), _side(b, labels[1], ranks))
     per_step = bool(a.steps) and bool(b.steps) and len(a.working_steps) != len(b.working_steps)
     a_means = _TraceMeans(a, ranks * (len(a.working_steps) if per_step else 1))

@@ -24,6 +24,7 @@ from profiler_kit.records.report import Evidence
 from profiler_kit.records.samples import Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import InputInfo, Mode
+from profiler_kit.records.trace_comparison import TraceComparison
 from profiler_kit.records.views import Views
 from profiler_kit.units import Unit, plural, text
 
@@ -344,6 +345,8 @@ class Comparison(Views, Saved, kind="comparison"):
       The tables list all configurations.
     - `convention`: the FLOP convention of both sides; None where nothing was counted.
     - `efficiencies`, `explanations`: given for the configurations in `telling`.
+    - `steps`: the mean traced steps of both sides under `config`, compared as traces are: phases, causes of idle time, operators,
+      kernels and waits. None without a trace of both sides, and in files of earlier versions.
     - `exact`: whether all work of both sides is counted: every op has a formula, and no count is a bound.
     """
 
@@ -366,6 +369,7 @@ class Comparison(Views, Saved, kind="comparison"):
     groups: tuple[LayerGroup, ...] = ()
     reasons: tuple[MetricReason, ...] = ()
     checkpoint: CheckpointChange | None = None
+    steps: TraceComparison | None = None
     exact: bool = True
 
     def refusal(self, metric: str, config: str | None = None) -> str:

@@ -16,6 +16,11 @@ COUNTED: Final = "pk:part:"
 _COUNTED_RANGE: Final = re.compile(rf"{COUNTED}(?P<path>[^|:\"]*)\|(?P<part>{'|'.join(CONVOLUTION_PARTS)})\b")
 
 
+def is_mark(name: str) -> bool:
+    """Whether `name` is a mark: it says where the host is, not what it runs."""
+    return name.startswith((STEP, PHASE, MODULE, CONVOLUTION))
+
+
 def step(index: int) -> str:
     """The mark around traced step `index`."""
     return f"{STEP}{index}"

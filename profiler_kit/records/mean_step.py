@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from profiler_kit.records.counts import COMMUNICATION_PATH, PHASES, Phase
 from profiler_kit.records.samples import Interval
@@ -16,6 +16,8 @@ from profiler_kit.records.traces import (
     KernelStat,
     PhaseTime,
     Queue,
+    ShapedOperator,
+    StreamTime,
     SyncWait,
     TraceKernel,
     TraceModule,
@@ -24,6 +26,7 @@ from profiler_kit.records.traces import (
 )
 
 Clock = Literal["kernel", "operator"]
+Record = TypeVar("Record", HostActivity, Queue, StreamTime, TraceOperator, ShapedOperator)
 
 CLOCKS: Final[dict[Literal["device", "host"], Clock]] = {"device": "kernel", "host": "operator"}
 
@@ -130,12 +133,51 @@ def mean_step(traced: TraceSummary) -> MeanStep:
         unattributed_ns=sum(shares[i] for i in unattributed),
         span_ns=span_ns if has_span else None,
         idle=_idle(traced.idle, device_steps, span_ns - busy_ns if has_span else None),
-        activities=tuple(_activity(activity, steps) for activity in traced.activities),
+        activities=tuple(_per_step(activity, steps, "calls", "ns", "long_ns") for activity in traced.activities),
         waits=_waits(traced.syncs, steps),
-        queue=replace(traced.queue, blocked_ns=divide_rounded(traced.queue.blocked_ns, steps))
-        if traced.queue
-        else None,
+        queue=_per_step(traced.queue, steps, "blocked_ns") if traced.queue else None,
     )
+
+
+def mean_summary(traced: TraceSummary, step: MeanStep) -> TraceSummary:
+    """Return the summary of `step`, the mean of the steps of `traced`: what a report shows of a run as it shows a trace.
+
+    It has no steps, and no `accounts`: of several devices, span and idle time are the mean.
+    """
+    steps, summary = len(traced.steps), as_traced(step, traced.untraced_step_ns)
+    if not steps:
+        kernels, operators = traced.kernels or summary.kernels, traced.operators or summary.operators
+        return replace(traced, kernels=kernels, operators=operators)
+    classes = {module.path: module.class_name for module in traced.modules}
+    sums_ns = {kernel.name: divide_rounded(kernel.sum_ns, steps) for kernel in traced.kernels}
+    return replace(
+        summary,
+        devices=traced.devices,
+        step_ns=traced.step_ns,
+        host_step_ns=traced.host_step_ns,
+        phases=tuple(replace(timing, idle_ns=_idle_before(step, timing)) for timing in summary.phases),
+        streams=tuple(_per_step(stream, steps, "events", "busy_ns") for stream in traced.streams),
+        modules=tuple(replace(module, class_name=classes.get(module.path, "")) for module in summary.modules),
+        operators=tuple(_per_step(operator, steps, *_OPERATOR_TIMES) for operator in traced.operators),
+        shapes=tuple(_per_step(shape, steps, *_SHAPE_TIMES) for shape in traced.shapes),
+        kernels=tuple(replace(kernel, sum_ns=sums_ns.get(kernel.name, kernel.sum_ns)) for kernel in summary.kernels),
+        has_modules=traced.has_modules,
+        sites=traced.sites,
+    )
+
+
+_OPERATOR_TIMES: Final = ("calls", "kernel_ns", "host_self_ns", "float64_ns", "longest_ns")
+_SHAPE_TIMES: Final = ("calls", "kernel_ns", "forward_ns", "backward_ns", "recompute_ns")
+
+
+def _per_step(record: Record, steps: int, *names: str) -> Record:
+    """Return `record` with the fields `names` divided by `steps`."""
+    means: dict[str, Any] = {name: divide_rounded(getattr(record, name), steps) for name in names}
+    return replace(record, **means)
+
+
+def _idle_before(step: MeanStep, timing: PhaseTime) -> int:
+    return sum(part.ns for part in step.idle if part.phase == timing.phase)
 
 
 def as_traced(step: MeanStep, untraced_step_ns: Interval | None = None) -> TraceSummary:
@@ -168,8 +210,8 @@ def as_traced(step: MeanStep, untraced_step_ns: Interval | None = None) -> Trace
         phases=tuple(_phase_times(step)),
         idle=step.idle,
         modules=tuple(_trace_module(layer) for layer in step.modules),
-        kernels=tuple(_trace_kernel(kernel) for kernel in kernels) if step.clock == "kernel" else (),
-        operators=tuple(_trace_operator(kernel) for kernel in kernels) if step.clock == "operator" else (),
+        kernels=tuple(trace_kernel(kernel) for kernel in kernels) if step.clock == "kernel" else (),
+        operators=tuple(trace_operator(kernel) for kernel in kernels) if step.clock == "operator" else (),
         unattributed=tuple(kernel for kernel in rest if kernel.kernel_ns > 0),
         syncs=step.waits,
         queue=step.queue,
@@ -178,7 +220,8 @@ def as_traced(step: MeanStep, untraced_step_ns: Interval | None = None) -> Trace
     )
 
 
-def _trace_kernel(kernel: KernelStat) -> TraceKernel:
+def trace_kernel(kernel: KernelStat) -> TraceKernel:
+    """Return `kernel` as a kernel of a trace. Its calls do not overlap."""
     return TraceKernel(
         name=kernel.name,
         family=kernel.family,
@@ -190,7 +233,8 @@ def _trace_kernel(kernel: KernelStat) -> TraceKernel:
     )
 
 
-def _trace_operator(operator: KernelStat) -> TraceOperator:
+def trace_operator(operator: KernelStat) -> TraceOperator:
+    """Return `operator`, on the clock of the host, as an operator of a trace."""
     return TraceOperator(
         name=operator.name,
         family=operator.family,
@@ -283,15 +327,6 @@ def _idle(idle: Sequence[IdleTime], steps: int, idle_ns: int | None) -> tuple[Id
     shares = apportion({i: part.ns for i, part in enumerate(idle)}, steps, idle_ns)
     return tuple(
         replace(part, ns=shares[i], gaps=divide_rounded(part.gaps, steps), longest_ns=0) for i, part in enumerate(idle)
-    )
-
-
-def _activity(activity: HostActivity, steps: int) -> HostActivity:
-    return replace(
-        activity,
-        calls=divide_rounded(activity.calls, steps),
-        ns=divide_rounded(activity.ns, steps),
-        long_ns=divide_rounded(activity.long_ns, steps),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import PHASES, DeviceMemory, Phase
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, HostLoad, NewThread, PartWorkspace, Repeat
-from profiler_kit.records.mean_step import Clock, LayerTiming, MeanStep, PhaseTiming, mean_step
+from profiler_kit.records.mean_step import Clock, LayerTiming, MeanStep, PhaseTiming, mean_step, mean_summary
 from profiler_kit.records.parallel import RankRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
@@ -101,11 +101,8 @@ class Span:
     family: str | None = None
 
 
-# The properties of `ConfigRun` that a file holds as well, for its readers.
-MEAN_NAMES: Final = (
-    "clock", "phases", "modules", "kernels", "unattributed_ns", "span_ns", "idle", "activities", "waits", "queue",
-    "untraced_step_ns",
-)  # fmt: skip
+# The properties of `ConfigRun` that a file holds as well, for its readers. `traced` has the others.
+MEAN_NAMES: Final = ("phases", "modules", "unattributed_ns", "idle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +140,8 @@ class ConfigRun(Saved, kind="run"):
     - `profiler_scale`: the factor of the usual cost of the profiler with which the replay takes as long as `step_ns`.
     - `trace`: the file of the trace.
 
-    The mean of these steps, which a file holds for its readers:
+    The mean of these steps. A file holds `phases`, `modules`, `unattributed_ns` and `idle` for its readers; files of earlier
+    versions have all of them:
 
     - `clock`: ``kernel`` for device time, ``operator`` for operator time on a CPU; None without a trace.
     - `phases`: the clocks of each phase; only `kernel_ns`, `host_ns` and `wait_ns` come from the traced steps.
@@ -255,6 +253,11 @@ class ConfigRun(Saved, kind="run"):
     def mean_step(self) -> MeanStep:
         """The mean of the traced steps; empty without a trace."""
         return mean_step(self.traced) if self.traced is not None else MeanStep()
+
+    @cached_property
+    def step_summary(self) -> TraceSummary | None:
+        """The mean of the traced steps as a summary without steps, as reports show it; None without a trace."""
+        return mean_summary(self.traced, self.mean_step) if self.traced is not None else None
 
     @property
     def clock(self) -> Clock | None:

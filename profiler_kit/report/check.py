@@ -16,8 +16,8 @@ from profiler_kit.report.comparison import (
     complete_tables,
     group_blocks,
     layer_blocks,
-    note_sections,
 )
+from profiler_kit.report.trace_comparison import note_sections
 from profiler_kit.units import text
 
 

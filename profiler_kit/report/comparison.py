@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -40,6 +41,7 @@ from profiler_kit.report.columns.comparison import (
     PeakPart,
     ReasonRow,
 )
+from profiler_kit.report.trace_comparison import change_tables, note_sections, step_sections
 from profiler_kit.units import plural, text
 
 TOP_LAYERS: Final = 20
@@ -78,6 +80,7 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
             detail=True,
         ),
         Section(title="Peak memory under the other configurations", blocks=other_peaks, detail=True),
+        *(step_sections(comparison.steps, top) if comparison.steps is not None else ()),
         *note_sections(comparison.notes),
     ]
     return Document(
@@ -102,6 +105,7 @@ def complete_tables(comparison: Comparison) -> tuple[Table, ...]:
         data_table(
             "checkpoint", CHECKPOINT_COLUMNS, comparison.checkpoint.groups if comparison.checkpoint is not None else ()
         ),
+        *itertools.islice(change_tables(comparison.steps) if comparison.steps is not None else (), 1),
     )
 
 
@@ -313,8 +317,3 @@ def _width(table: Table) -> int:
     """Characters of a row with every column padded to its longest cell."""
     columns = zip(*table.rows, strict=True)
     return sum(max(len(str(cell)) for cell in column) + 3 for column in columns)
-
-
-def note_sections(notes: Sequence[str]) -> list[Section]:
-    """A section of `notes`; empty without notes."""
-    return [Section(title="Notes", blocks=tuple(Paragraph(text=note, role="note") for note in notes))] if notes else []

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
-from profiler_kit.report import memory, sentences, tables, trace_sentences
+from profiler_kit.report import memory, sentences, tables, trace_sections
 from profiler_kit.report.charts import reports as charts
 from profiler_kit.report.charts.traces import timeline_chart
 from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
-from profiler_kit.report.columns.phases import IDLE_COLUMNS, KERNEL_COLUMNS, PHASE_COLUMNS, WAIT_COLUMNS
+from profiler_kit.report.columns.phases import PHASE_COLUMNS
 from profiler_kit.report.columns.ranks import RANK_RUN_COLUMNS
 from profiler_kit.report.columns.runs import RUN_COLUMNS
 from profiler_kit.report.convolutions import convolution_sections
@@ -27,11 +28,11 @@ from profiler_kit.report.rows import Layers, check_limits, layer_rows, run_by_na
 from profiler_kit.report.schedules import schedule_details, schedule_section
 from profiler_kit.report.tables import View, WorkTable
 from profiler_kit.report.trace_ranks import ranks_section
-from profiler_kit.report.trace_tables import MIN_IDLE_SHARE
+from profiler_kit.report.trace_sections import TOP, Shown
+from profiler_kit.report.trace_tables import TABLE_OF_VIEW, run_table_name
 from profiler_kit.report.verdict import verdict_sections
 from profiler_kit.units import text
 
-TOP_LAYERS = 10
 MIN_PROFILER_SHARE: Final = 0.2  # of a step: from here on, the profiler's own time changes which rank waits
 LONGEST_BASELINE = 9  # letters of a configuration's name in the title of a column
 
@@ -39,12 +40,12 @@ LONGEST_BASELINE = 9  # letters of a configuration's name in the title of a colu
 def report_document(
     report: Report,
     *,
-    top: int | None = TOP_LAYERS,
+    top: int | None = TOP,
     depth: int | None = None,
     sort: str | None = None,
     run: str | None = None,
     unit: WorkUnit = "flop",
-    by: WorkTable | None = None,
+    by: WorkTable | TraceView | None = None,
     timeline: StepTimeline | None = None,
 ) -> Document:
     """`report` as sections of text and tables for pages, and complete tables for CSV.
@@ -56,7 +57,8 @@ def report_document(
     `run`: the configuration of the phases and layers; None for the baseline.
     `unit`: the unit of work on pages, FLOPs or MACs; complete tables have both.
     `by`: the table of work: ``tree`` (modules including children), ``layer`` (modules excluding children), ``op``, or
-    ``what-if`` (no table of work; CSV holds the what-ifs). None selects ``layer`` if there are runs, else ``tree``.
+    ``what-if`` (no table of work; CSV holds the what-ifs). None selects ``layer`` if there are runs, else ``tree``. A view of
+    traces shows the verdict and this table of the mean traced step alone.
     `timeline`: a step of the baseline over time, for renderers that draw.
 
     Raises: UsageError for an unknown `sort` or `run`, or a negative `top` or `depth`.
@@ -65,32 +67,41 @@ def report_document(
     selected = run_by_name(report, run)
     view = tables.View(report=report, run=selected, top=top, depth=depth, sort=sort, unit=unit)
     by = by or ("layer" if report.runs else "tree")
-    sections = [
-        *_opening(report, selected, unit),
-        *_cost(report, unit, detail=selected is not None),
-        *_configurations(report),
-        *(_ranks(report, selected, top) if selected else ()),
-        *schedule_section(report),
-        *(_phases(report, selected) if selected else ()),
-        *((Section(title="Timeline", blocks=tuple(timeline_chart(timeline))),) if timeline else ()),
-        *(_idle(report, selected) if selected else ()),
-        *_WORK[by](view),
-        *convolution_sections(report, selected, top),
-        *cross_check_sections(report, top),
-        *_roofline(report, selected),
-        *_memory(report, selected),
-        *_more_figures(view),
-        *(_kernels(report, selected, top) if selected else ()),
-        *(_waits(report, selected, top) if selected else ()),
-        *schedule_details(report),
-        *_details(report, selected),
-    ]
+    work = _WORK.get(by)
+    sections = _page(view, work, timeline) if work is not None else _view(view, cast(TraceView, by))
     return Document(
         title=f"{report.target.name} ({report.target.spec})",
         sections=tuple(sections),
         json=dumps(report),
         full=_complete_tables(report, selected, by),
     )
+
+
+def _page(view: View, work: Callable[[View], Iterator[Section]], timeline: StepTimeline | None) -> Iterator[Section]:
+    """All sections, with the table `work`."""
+    report, selected, top = view.report, view.run, view.top
+    shown = Shown.of_run(selected) if selected is not None else None
+    yield from _opening(report, selected, view.unit)
+    yield from _cost(report, view.unit, detail=selected is not None)
+    yield from _configurations(report)
+    yield from _ranks(report, selected, top) if selected else ()
+    yield from schedule_section(report)
+    yield from _phases(report, selected) if selected else ()
+    if timeline:
+        yield Section(title="Timeline", blocks=tuple(timeline_chart(timeline)))
+    if shown and selected:
+        yield from trace_sections.idle_sections(shown, top, view.depth, lead=_busy(selected))
+    yield from work(view)
+    yield from convolution_sections(report, selected, top)
+    yield from cross_check_sections(report, top)
+    yield from _roofline(report, selected)
+    yield from _memory(report, selected)
+    yield from _more_figures(view)
+    if shown and selected:
+        yield from _traced_phases(shown)
+        yield from trace_sections.work_sections(shown, top, view.depth)
+    yield from schedule_details(report)
+    yield from _details(report, selected)
 
 
 def _opening(report: Report, run: ConfigRun | None, unit: WorkUnit) -> Iterator[Section]:
@@ -101,9 +112,10 @@ def _opening(report: Report, run: ConfigRun | None, unit: WorkUnit) -> Iterator[
     yield Section(title="Target", blocks=tuple(line for line in header if line.role != "warning"))
 
 
-def _complete_tables(report: Report, run: ConfigRun | None, by: WorkTable) -> tuple[Table, ...]:
+def _complete_tables(report: Report, run: ConfigRun | None, by: WorkTable | TraceView) -> tuple[Table, ...]:
     """All complete tables; the main one, which CSV holds, comes first."""
-    main = {"op": "ops", "what-if": "what_ifs"}.get(by, "layers")
+    mains = {"op": "ops", "what-if": "what_ifs", "idle": "idle", "phase": "phases", "rank": "rank_runs"}
+    main = mains.get(by) or (run_table_name(TABLE_OF_VIEW[by]) if by in TABLE_OF_VIEW else "layers")
     return tuple(sorted(tables.data_tables(report, run), key=lambda table: table.name != main))
 
 
@@ -170,7 +182,7 @@ def _phases(report: Report, run: ConfigRun) -> Iterator[Section]:
     if not rows:
         return
     caption = f"{run.config.name}, per step{sentences.unsynchronized(run)}"
-    table = page_table("phases", caption, PHASE_COLUMNS, rows, report, totals=[total], aside=False)
+    table = page_table("phases", caption, PHASE_COLUMNS, rows, report, totals=[total])
     yield Section(
         title="Phases", blocks=(*charts.phase_chart(run), table, Paragraph(text=sentences.clocks(run), detail=True))
     )
@@ -207,7 +219,7 @@ def _ops(view: View) -> Iterator[Section]:
         yield Section(title="Ops", blocks=(tables.op_table(view),))
 
 
-_WORK: Final[dict[WorkTable, Callable[[View], Iterator[Section]]]] = {
+_WORK: Final[dict[WorkTable | TraceView, Callable[[View], Iterator[Section]]]] = {
     "tree": _tree,
     "layer": _layers,
     "op": _ops,
@@ -255,44 +267,30 @@ def _more_figures(view: View) -> Iterator[Section]:
         yield Section(title="First steps and sample counts", blocks=(table,), detail=True)
 
 
-def _kernels(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]:
-    if not run.kernels:
-        return
-    rows = tables.kernel_rows(run, top)
-    table = page_table("kernels", f"{run.config.name}, per step", KERNEL_COLUMNS, rows, report)
-    yield Section(title="Operators" if run.clock == "operator" else "Kernels", blocks=(table,), detail=True)
+def _traced_phases(shown: Shown) -> Iterator[Section]:
+    """Host and device time by phase in the traced steps."""
+    if any(timing.host_ns is not None for timing in shown.trace.phases):
+        table, *_ = trace_sections.view_sections(shown, "phase", None, None)
+        yield replace(table, title="Host and device time by phase", detail=True)
 
 
-def _idle(report: Report, run: ConfigRun) -> Iterator[Section]:
-    """Idle time of the traced steps by cause; a detail if the device is idle for only a small part of a step."""
-    rows, total = tables.idle_rows(run)
-    if rows:
-        caption = f"{run.config.name}, per step"
-        table = page_table("idle", caption, IDLE_COLUMNS, rows, report, totals=[total])
-        sentence = sentences.idle(run)
-        paragraphs = (Paragraph(text=sentence),) if sentence is not None else ()
-        is_short = total.item.ns < MIN_IDLE_SHARE * (run.span_ns or 0)
-        detail = run.clock != "kernel" or run.span_ns is None or is_short
-        yield Section(title="Idle time", blocks=(*paragraphs, table), detail=detail)
+def _busy(run: ConfigRun) -> Iterator[Paragraph]:
+    sentence = sentences.idle(run)
+    if sentence is not None:
+        yield Paragraph(text=sentence)
 
 
-def _waits(report: Report, run: ConfigRun, top: int | None) -> Iterator[Section]:
-    """Host and device time by phase in the traced steps, and the host's waits for the device."""
-    phases, total = tables.phase_rows(run)
-    if any(row.timing.host_ns is not None for row in phases):
-        caption = f"{run.config.name}, per traced step"
-        table = page_table("traced_phases", caption, PHASE_COLUMNS, phases, report, totals=[total], aside=True)
-        yield Section(title="Host and device time by phase", blocks=(table,), detail=True)
-    rows = tables.wait_rows(run, top)
-    queue_sentence = trace_sentences.queue(run.queue)
-    if rows or queue_sentence is not None:
-        caption = f"{run.config.name}, per traced step"
-        blocks: list[Block] = []
-        if rows:
-            blocks.append(page_table("waits", caption, WAIT_COLUMNS, rows, report))
-        if queue_sentence is not None:
-            blocks.append(Paragraph(text=queue_sentence))
-        yield Section(title="Host waits", blocks=tuple(blocks), detail=True)
+def _view(view: View, by: TraceView) -> Iterator[Section]:
+    """The verdict, and the table `by` of the traced steps as `inspect` has it."""
+    run = view.run
+    yield from verdict_sections(view.report.verdict, (), remedies=False)
+    if by == "rank":
+        yield from _ranks(view.report, run, None) if run is not None else ()
+    elif run is not None and (shown := Shown.of_run(run)) is not None:
+        yield from trace_sections.view_sections(shown, by, view.top, view.depth)
+    else:
+        line = "The report has no traced steps, so it has no data for this table."
+        yield Section(title=trace_sections.VIEWS[by][0], blocks=(Paragraph(text=line),))
 
 
 def _details(report: Report, run: ConfigRun | None) -> Iterator[Section]:

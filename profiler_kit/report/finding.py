@@ -12,16 +12,16 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.claims import PEAK, Claim, Kind
 from profiler_kit.records.counts import is_inside
 from profiler_kit.records.document import Document, FindingList, Paragraph, Section, Table
+from profiler_kit.records.mean_step import trace_kernel, trace_operator
 from profiler_kit.records.report import Finding, Report, TraceReport
-from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import to_json
 from profiler_kit.records.sums import sum_fields
-from profiler_kit.records.traces import KernelStat, TraceSummary
+from profiler_kit.records.traces import KernelStat, TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report import tables, trace_tables
 from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.convolutions import CONVOLUTION_COLUMNS
 from profiler_kit.report.columns.layers import LAYER_COLUMNS
-from profiler_kit.report.columns.phases import IDLE_COLUMNS, KERNEL_COLUMNS, PHASE_COLUMNS, WAIT_COLUMNS, KernelRow
+from profiler_kit.report.columns.phases import PHASE_COLUMNS
 from profiler_kit.report.columns.runs import RUN_COLUMNS
 from profiler_kit.report.columns.traces import (
     TRACE_IDLE_COLUMNS,
@@ -35,9 +35,12 @@ from profiler_kit.report.columns.traces import (
 from profiler_kit.report.convolution_rows import convolution_rows
 from profiler_kit.report.rows import layer_rows
 from profiler_kit.report.trace_ranks import ranks_section
+from profiler_kit.report.trace_sections import Shown, trace_table
 
 ROWS: Final = 10
 MAX_TRACES: Final = 3
+
+Columns = Sequence[Column[TraceItem[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,30 +137,14 @@ def _target_tables(report: Report, finding: Finding, selection: _Selection) -> I
     caption = f"{run.config.name}, per step"
     phases = [row for row in tables.phase_rows(run)[0] if selection.has("phase", row.label)]
     yield from _section("Phases", page_table("phases", caption, PHASE_COLUMNS, phases, report))
-    yield from _section("Kernels", page_table("kernels", caption, KERNEL_COLUMNS, _run_kernels(run, selection), report))
     parts = [
         row for row in convolution_rows(report, run) if row.timing is not None and selection.has_module(row.timing.path)
     ]
     yield from _section("Convolutions", page_table("convolutions", caption, CONVOLUTION_COLUMNS, parts, report))
-    idle = [row for row in tables.idle_rows(run)[0] if selection.has("cause", row.item.cause)]
-    yield from _section("Idle time", page_table("idle", caption, IDLE_COLUMNS, idle, report))
-    waits = tables.wait_rows(run, ROWS) if selection.has_idle else []
-    yield from _section("Host waits", page_table("waits", caption, WAIT_COLUMNS, waits, report))
+    if (shown := Shown.of_run(run)) is not None:
+        yield from _traced(shown, selection)
     if PEAK in selection.claims and (memory := tables.memory_table(report, report.runs)) is not None:
         yield from _section("Peak memory", memory)
-
-
-def _run_kernels(run: ConfigRun, selection: _Selection) -> list[KernelRow]:
-    """The kernels of the selected layers and phases, or the selected kernels, longest first."""
-    selected: defaultdict[str, list[KernelStat]] = defaultdict(list)
-    for layer in run.modules:
-        is_selected = selection.has_module(layer.path) or selection.has("phase", layer.phase)
-        for kernel in layer.kernels:
-            if is_selected or selection.has("kernel", kernel.name):
-                selected[kernel.name].append(kernel)
-    merged = [sum_fields(kernels, "calls", "kernel_ns") for kernels in selected.values()]
-    merged.sort(key=lambda kernel: (-kernel.kernel_ns, kernel.name))
-    return [KernelRow(config=run.config.name, kernel=kernel, device_ns=run.device_ns) for kernel in merged[:ROWS]]
 
 
 def _traces(report: TraceReport, finding: Finding, selection: _Selection) -> Iterator[Section]:
@@ -168,29 +155,56 @@ def _traces(report: TraceReport, finding: Finding, selection: _Selection) -> Ite
         yield replace(ranks_section(report.ranks, top=ROWS), detail=False)
     for trace in (named or report.traces)[:MAX_TRACES]:
         of = f" of {report.name(trace)}" if len(report.traces) > 1 else ""
-        for section in _trace_tables(trace, selection):
+        shown = Shown.of_trace(trace)
+        for section in (*_work(shown, selection), *_traced(shown, selection)):
             yield Section(title=f"{section.title}{of}", blocks=section.blocks)
 
 
-def _trace_tables(trace: TraceSummary, selection: _Selection) -> Iterator[Section]:
-    def table(name: str, columns: Sequence[Column[TraceItem[Any]]], items: Iterable[Any]) -> Table:
-        return page_table(name, "whole trace", columns, [TraceItem(trace, item) for item in items])
-
+def _work(shown: Shown, selection: _Selection) -> Iterator[Section]:
+    """The phases and modules behind a finding of a trace. A target report has its own tables of them."""
+    trace = shown.trace
     phases = [line for line in trace_tables.phase_lines(trace)[0] if selection.has("phase", line.label)]
-    yield from _section("Phases", table("trace_phases", TRACE_PHASE_COLUMNS, phases))
-    idle = [line for line in trace_tables.idle_lines(trace.idle)[0] if selection.has("cause", line.cause)]
-    yield from _section("Idle time", table("trace_causes", TRACE_IDLE_COLUMNS, idle))
+    yield from _section("Phases", trace_table(shown, "trace_phases", TRACE_PHASE_COLUMNS, phases))
     in_phase = selection.names("phase") if not selection.modules else frozenset[str]()
     modules = [item for item in trace.modules if selection.has_module(item.path) or item.phase in in_phase]
     modules.sort(key=lambda item: -item.kernel_ns)
-    yield from _section("Modules", table("trace_modules", TRACE_MODULE_COLUMNS, modules[:ROWS]))
-    kernels = [item for item in trace_tables.kernels_by_time(trace, None) if selection.has("kernel", item.name)][:ROWS]
+    yield from _section("Modules", trace_table(shown, "trace_modules", TRACE_MODULE_COLUMNS, modules[:ROWS]))
+
+
+def _traced(shown: Shown, selection: _Selection) -> Iterator[Section]:
+    """The kernels, operators, idle causes and waits behind a finding, of a trace or of the mean traced step of a run."""
+    trace = shown.trace
+
+    def section(title: str, name: str, columns: Columns, items: Iterable[Any]) -> Iterator[Section]:
+        return _section(title, trace_table(shown, name, columns, items))
+
+    work, has_parts = (
+        _kernels(trace, selection),
+        bool(selection.modules or selection.names("phase") or selection.names("kernel")),
+    )
     if trace.clock == "device":
-        yield from _section("Kernels", table("trace_kernels", TRACE_KERNEL_COLUMNS, kernels))
-    if selection.has_busy or (selection.has_idle and trace.clock == "host"):
-        operators = trace_tables.operators_by_time(trace, None)[:ROWS]
-        if not (selection.modules or selection.names("phase") or selection.names("kernel")):
-            yield from _section("Operators", table("trace_operators", TRACE_OPERATOR_COLUMNS, operators))
+        yield from section("Kernels", "trace_kernels", TRACE_KERNEL_COLUMNS, work)
+    if not has_parts and (selection.has_busy or (selection.has_idle and trace.clock == "host")):
+        work = trace_tables.operators_by_time(trace, None)[:ROWS]
+    if trace.clock == "host" or not has_parts:
+        yield from section("Operators", "trace_operators", TRACE_OPERATOR_COLUMNS, work)
+    idle = [line for line in trace_tables.idle_lines(trace.idle)[0] if selection.has("cause", line.cause)]
+    yield from section("Idle time", "trace_causes", TRACE_IDLE_COLUMNS, idle)
     if selection.has_idle:
         waits = sorted(trace.syncs, key=lambda wait: -wait.wait_ns)[:ROWS]
-        yield from _section("Host waits", table("trace_syncs", TRACE_SYNC_COLUMNS, waits))
+        yield from section("Host waits", "trace_syncs", TRACE_SYNC_COLUMNS, waits)
+
+
+def _kernels(trace: TraceSummary, selection: _Selection) -> Sequence[TraceKernel | TraceOperator]:
+    """The selected kernels (on the host's clock: operators), and those of the selected modules and phases, longest first."""
+    whole: Sequence[TraceKernel | TraceOperator] = trace.kernels if trace.clock == "device" else trace.operators
+    work = {kernel.name: kernel for kernel in whole if selection.has("kernel", kernel.name)}
+    of_modules: defaultdict[str, list[KernelStat]] = defaultdict(list)
+    for module in trace.modules:
+        if selection.has_module(module.path) or selection.has("phase", module.phase):
+            for kernel in module.kernels:
+                of_modules[kernel.name].append(kernel)
+    as_work = trace_kernel if trace.clock == "device" else trace_operator
+    for name, kernels in of_modules.items():
+        work.setdefault(name, as_work(sum_fields(kernels, "calls", "kernel_ns")))
+    return sorted(work.values(), key=lambda kernel: (-kernel.kernel_ns, kernel.name))[:ROWS]

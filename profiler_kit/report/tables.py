@@ -14,8 +14,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.records.schedules import shape_times
-from profiler_kit.records.sums import sum_fields, sum_known
-from profiler_kit.records.traces import KernelStat, SyncWait
+from profiler_kit.records.sums import sum_known
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
 from profiler_kit.report.columns.counts import COST_COLUMNS, CROSS_CHECK_COLUMNS, OP_COLUMNS, ROOFLINE_COLUMNS
@@ -32,23 +31,14 @@ from profiler_kit.report.columns.memory import (
     communication_rows,
     peak_place,
 )
-from profiler_kit.report.columns.phases import (
-    IDLE_COLUMNS,
-    KERNEL_COLUMNS,
-    PHASE_COLUMNS,
-    WAIT_COLUMNS,
-    KernelRow,
-    PhaseRow,
-    RunItem,
-)
+from profiler_kit.report.columns.phases import PHASE_COLUMNS, PhaseRow
 from profiler_kit.report.columns.ranks import COLLECTIVE_COLUMNS, RANK_COLUMNS, RANK_RUN_COLUMNS, RankRunRow
 from profiler_kit.report.columns.runs import RUN_COLUMNS, RunRow
 from profiler_kit.report.columns.schedules import SCHEDULE_COLUMNS, SHAPE_COLUMNS
-from profiler_kit.report.columns.traces import IdleLine
 from profiler_kit.report.convolution_rows import change_rows, convolution_rows
 from profiler_kit.report.ops import merge_ops, op_rows
 from profiler_kit.report.rows import TOTAL, Layers, fold, layer_rows, limit_rows, merge
-from profiler_kit.report.trace_tables import idle_lines
+from profiler_kit.report.trace_tables import run_data_tables
 from profiler_kit.report.tree import tree
 from profiler_kit.statistics.noise import noise_of
 
@@ -197,30 +187,6 @@ def phase_rows(run: ConfigRun) -> tuple[list[PhaseRow], PhaseRow]:
     return rows, PhaseRow(config=name, label=TOTAL, timing=total, total=total)
 
 
-def idle_rows(run: ConfigRun) -> tuple[list[RunItem[IdleLine]], RunItem[IdleLine]]:
-    """One row per cause of idle time in the traced steps, longest first, and their sum."""
-    lines, total = idle_lines(run.idle)
-    rows = [RunItem(run.config.name, line, run.span_ns) for line in lines]
-    return rows, RunItem(run.config.name, replace(total, cause=TOTAL), run.span_ns)
-
-
-def wait_rows(run: ConfigRun, top: int | None = None) -> list[RunItem[SyncWait]]:
-    """The `top` longest waits of the host for the device in the traced steps, longest first."""
-    longest = sorted(run.waits, key=lambda wait: -wait.wait_ns)[:top]
-    return [RunItem(run.config.name, wait, run.span_ns) for wait in longest]
-
-
-def kernel_rows(run: ConfigRun, top: int | None = None) -> list[KernelRow]:
-    """The `top` kernels by time, and one row for the others."""
-
-    def merge_kernels(label: str, others: Sequence[KernelStat]) -> KernelStat:
-        return sum_fields(others, "calls", "kernel_ns", name=label, family="", op=None, math=None)
-
-    by_time = sorted(run.kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name))
-    kernels = limit_rows(by_time, top, merge_kernels)
-    return [KernelRow(config=run.config.name, kernel=kernel, device_ns=run.device_ns) for kernel in kernels]
-
-
 def roofline_table(line: Roofline, report: Report) -> Table:
     """Roofline bounds of the step's phases, with device times where a run has them."""
     phases = [phase for phase in line.phases if phase.phase != STEP]
@@ -329,9 +295,7 @@ def data_tables(report: Report, run: ConfigRun | None) -> Iterator[Table]:
     yield data_table("layers", LAYER_COLUMNS, rows)
     yield data_table("runs", RUN_COLUMNS, run_rows(report))
     yield data_table("phases", PHASE_COLUMNS, [row for r in report.runs for row in phase_rows(r)[0]])
-    yield data_table("kernels", KERNEL_COLUMNS, [row for r in report.runs for row in kernel_rows(r)])
-    yield data_table("idle", IDLE_COLUMNS, [row for r in report.runs for row in idle_rows(r)[0]])
-    yield data_table("waits", WAIT_COLUMNS, [row for r in report.runs for row in wait_rows(r)])
+    yield from run_data_tables(report.runs)
     yield data_table("findings", FINDING_COLUMNS, report.findings)
     yield data_table("memory", MEMORY_COLUMNS, memory_rows(report, report.runs))
     yield data_table("peaks", PEAK_COLUMNS, peak_rows(report))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
@@ -12,7 +13,6 @@ from profiler_kit.report.charts.aligned_trees import trace_module_tree
 from profiler_kit.report.charts.comparisons import trace_waterfall
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.trace_comparison import CHANGED_TIME_COLUMNS, ChangedTime
-from profiler_kit.report.comparison import note_sections
 from profiler_kit.units import signed
 
 TOP: Final = 10
@@ -33,23 +33,39 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
         Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in compared.sentences)),
         Section(title="Time", blocks=(*trace_waterfall(compared), _timeline(compared))),
     ]
-    for key, title, item in _TABLES:
-        rows = _rows(compared, key)
-        if rows:
-            charts = trace_module_tree(compared) if key == "modules" else ()
-            blocks = (*charts, *_blocks(compared, rows, item, top))
-            sections.append(Section(title=title, blocks=blocks, detail=key == "waits"))
+    sections += item_sections(compared, top)
     sections += note_sections(compared.notes)
     return Document(
         title=_title(compared),
         sections=tuple(section for section in sections if section.blocks),
         json=dumps(compared),
-        full=lambda: tuple(_complete_tables(compared)),
+        full=lambda: tuple(change_tables(compared)),
     )
 
 
-def _complete_tables(compared: TraceComparison) -> Iterator[Table]:
-    """All changes in one table, then each part of them."""
+def item_sections(compared: TraceComparison, top: int | None) -> Iterator[Section]:
+    """The largest differences by module, operator, kernel and wait."""
+    for key, title, item in _TABLES:
+        rows = _rows(compared, key)
+        if rows:
+            charts = trace_module_tree(compared) if key == "modules" else ()
+            yield Section(title=title, blocks=(*charts, *_blocks(compared, rows, item, top)), detail=key == "waits")
+
+
+def step_sections(compared: TraceComparison, top: int | None) -> Iterator[Section]:
+    """The traced steps of two reports as details: time by phase and idle cause, then the other differences."""
+    yield Section(title="Time of the traced steps", blocks=(_timeline(compared),), detail=True)
+    for section in item_sections(compared, top):
+        yield replace(section, title=f"{section.title} of the traced steps", detail=True)
+
+
+def note_sections(notes: Sequence[str]) -> list[Section]:
+    """A section of `notes`; empty without notes."""
+    return [Section(title="Notes", blocks=tuple(Paragraph(text=note, role="note") for note in notes))] if notes else []
+
+
+def change_tables(compared: TraceComparison) -> Iterator[Table]:
+    """All changes in one table, then each part of them, complete."""
     rows = {key: _rows(compared, key) for key in ("total", "phases", "causes", *(key for key, _, _ in _TABLES))}
     yield data_table("changes", CHANGED_TIME_COLUMNS, [row for part in rows.values() for row in part])
     for key, part in rows.items():

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from profiler_kit.records.document import Table
 from profiler_kit.records.inspect_options import TraceView
+from profiler_kit.records.mean_step import trace_kernel
 from profiler_kit.records.report import TraceReport
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.sums import sum_fields
 from profiler_kit.records.traces import (
     TRACE_PHASES,
@@ -29,6 +31,7 @@ from profiler_kit.report.columns.traces import (
     TRACE_DEVICE_COLUMNS,
     TRACE_GAP_COLUMNS,
     TRACE_HOST_COLUMNS,
+    TRACE_IDLE_COLUMNS,
     TRACE_KERNEL_COLUMNS,
     TRACE_MODULE_COLUMNS,
     TRACE_MODULE_KERNEL_COLUMNS,
@@ -44,6 +47,7 @@ from profiler_kit.report.columns.traces import (
     ModuleKernel,
     PhaseLine,
     TraceItem,
+    of_runs,
 )
 from profiler_kit.report.rows import TOTAL, UNATTRIBUTED, limit_rows
 
@@ -204,21 +208,60 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
         yield data_table("ranks", RANK_COLUMNS, report.ranks.ranks)
         yield data_table("collectives", COLLECTIVE_COLUMNS, report.ranks.collectives)
     yield data_table("findings", FINDING_COLUMNS, report.findings)
-    tables: tuple[tuple[str, Sequence[Column[TraceItem[Any]]], Callable[[TraceSummary], Iterable[Any]]], ...] = (
-        ("traces", TRACE_COLUMNS, lambda trace: [None]),
-        ("trace_phases", TRACE_PHASE_COLUMNS, lambda trace: phase_lines(trace)[0]),
-        ("trace_idle", TRACE_GAP_COLUMNS, lambda trace: trace.idle),
-        ("trace_host", TRACE_HOST_COLUMNS, lambda trace: trace.activities),
-        ("trace_places", TRACE_PLACE_COLUMNS, lambda trace: trace.sites),
-        ("trace_modules", TRACE_MODULE_COLUMNS, modules_by_time),
-        ("trace_module_kernels", TRACE_MODULE_KERNEL_COLUMNS, _module_kernels),
-        ("trace_operators", TRACE_OPERATOR_COLUMNS, lambda trace: operators_by_time(trace, None)),
-        ("trace_shapes", TRACE_SHAPE_COLUMNS, lambda trace: trace.shapes),
-        ("trace_kernels", TRACE_KERNEL_COLUMNS, lambda trace: kernels_by_time(trace, None)),
-        ("trace_devices", TRACE_DEVICE_COLUMNS, lambda trace: trace.accounts),
-        ("trace_streams", TRACE_STREAM_COLUMNS, lambda trace: trace.streams),
-        ("trace_steps", TRACE_STEP_COLUMNS, lambda trace: trace.steps),
-        ("trace_syncs", TRACE_SYNC_COLUMNS, lambda trace: trace.syncs),
-    )
-    for name, columns, items in tables:
+    for name, columns, items in _TABLES:
         yield data_table(name, columns, [TraceItem(trace, item) for trace in report.traces for item in items(trace)])
+
+
+def run_data_tables(runs: Iterable[ConfigRun]) -> Iterator[Table]:
+    """The complete tables of the mean traced steps of `runs`, with the columns of inspected traces."""
+    shown = [(run, step) for run in runs if (step := run.step_summary) is not None]
+    for name, columns, items in _TABLES_OF_STEPS:
+        rows = [TraceItem(step, item, run.config.name) for run, step in shown for item in items(step)]
+        yield data_table(run_table_name(name), of_runs(columns), rows)
+    for name, columns, items_of_run in _RUN_TABLES:
+        rows = [TraceItem(step, item, run.config.name) for run, step in shown for item in items_of_run(run)]
+        yield data_table(run_table_name(name), of_runs(columns), rows)
+
+
+def _kernels_of_run(run: ConfigRun) -> Sequence[TraceKernel]:
+    """The kernels of the mean step; on the host's clock its operators."""
+    kernels = run.step_summary.kernels if run.step_summary is not None else ()
+    return kernels or tuple(map(trace_kernel, run.kernels))
+
+
+def run_table_name(name: str) -> str:
+    """The name of the table `name` of traces in a report on a target, which has its own table of phases."""
+    plain = name.removeprefix("trace_")
+    return {"phases": "traced_phases", "causes": "idle", "syncs": "waits"}.get(plain, plain)
+
+
+_DataTable = tuple[str, Sequence[Column[TraceItem[Any]]], Callable[[TraceSummary], Iterable[Any]]]
+_TABLES: Final[tuple[_DataTable, ...]] = (
+    ("traces", TRACE_COLUMNS, lambda trace: [None]),
+    ("trace_phases", TRACE_PHASE_COLUMNS, lambda trace: phase_lines(trace)[0]),
+    ("trace_idle", TRACE_GAP_COLUMNS, lambda trace: trace.idle),
+    ("trace_host", TRACE_HOST_COLUMNS, lambda trace: trace.activities),
+    ("trace_places", TRACE_PLACE_COLUMNS, lambda trace: trace.sites),
+    ("trace_modules", TRACE_MODULE_COLUMNS, modules_by_time),
+    ("trace_module_kernels", TRACE_MODULE_KERNEL_COLUMNS, _module_kernels),
+    ("trace_operators", TRACE_OPERATOR_COLUMNS, lambda trace: operators_by_time(trace, None)),
+    ("trace_shapes", TRACE_SHAPE_COLUMNS, lambda trace: trace.shapes),
+    ("trace_kernels", TRACE_KERNEL_COLUMNS, lambda trace: kernels_by_time(trace, None)),
+    ("trace_devices", TRACE_DEVICE_COLUMNS, lambda trace: trace.accounts),
+    ("trace_streams", TRACE_STREAM_COLUMNS, lambda trace: trace.streams),
+    ("trace_steps", TRACE_STEP_COLUMNS, lambda trace: trace.steps),
+    ("trace_syncs", TRACE_SYNC_COLUMNS, lambda trace: trace.syncs),
+)
+# A report on a target has its phases and its idle time by cause; ranks have their own tables.
+_TABLES_OF_STEPS: Final[tuple[_DataTable, ...]] = (
+    ("trace_causes", TRACE_IDLE_COLUMNS, lambda trace: idle_lines(trace.idle)[0]),
+    *(
+        table
+        for table in _TABLES
+        if table[0] not in ("traces", "trace_phases", "trace_idle", "trace_devices", "trace_kernels", "trace_steps")
+    ),
+)
+_RUN_TABLES: Final[tuple[tuple[str, Sequence[Column[TraceItem[Any]]], Callable[[ConfigRun], Iterable[Any]]], ...]] = (
+    ("trace_kernels", TRACE_KERNEL_COLUMNS, _kernels_of_run),
+    ("trace_steps", TRACE_STEP_COLUMNS, lambda run: run.traced.steps if run.traced is not None else ()),
+)

@@ -16,11 +16,15 @@ from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.run_figures import Clock, attribute_run
 from profiler_kit.records import marks
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.runs import MEAN_NAMES, ConfigRun, Span
+from profiler_kit.records.runs import ConfigRun, Span
 from profiler_kit.traces.reader import read
 
 MAIN, ENGINE = 100, 200  # host threads: the training loop's, and the one autograd runs on where there is a device
 EVALUATE = "autograd::engine::evaluate_function: "
+MEAN_NAMES = (
+    *("clock", "phases", "modules", "kernels", "unattributed_ns", "span_ns", "idle", "activities", "waits", "queue"),
+    "untraced_step_ns",
+)
 PLAIN = ConfigRun(config=RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None))
 
 

@@ -80,11 +80,14 @@ def test_a_saved_inspection_is_shown_again(here: Path, capfd: pytest.CaptureFixt
     assert "--by layer" in wrong.err
 
 
-def test_a_report_on_a_target_has_no_view_of_traces(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_report_on_a_target_has_the_views_of_traces(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     report = FIXTURES.parent / "reports" / "v0_cuda.json"
     done = call(["show", str(report), "--by", "kernel"], capfd)
-    assert (done.code, done.out) == (USAGE, "")
-    assert "--by kernel" in done.err
+    assert done.code == OK
+    assert "Kernels (default, per traced step)" in done.out
+    assert "Findings" not in done.out
+    csv = call(["show", str(report), "--by", "kernel", "-f", "csv"], capfd).out
+    assert csv.startswith("config,kernel_ns,")
 
 
 def test_one_view_alone_and_its_csv(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from profiler_kit.records.verdict import Bound, Verdict
 from profiler_kit.report import sentences
 from profiler_kit.report.charts.traces import step_chart, time_chart
 from profiler_kit.report.columns.traces import TRACE_COLUMNS, TraceItem
-from profiler_kit.report.tables import idle_rows
+from profiler_kit.report.trace_tables import idle_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests" / "fixtures" / "diagnosis"
@@ -115,8 +115,8 @@ def test_a_report_of_a_cpu_shows_one_busy_share(path: Path) -> None:
     assert work.busy_ns / work.span_ns == pytest.approx(share, rel=1e-6)
     if step is not None:
         assert step.busy_share == pytest.approx(share)
-        _, total = idle_rows(run)
-        assert total.item.ns / (total.span_ns or 1) == pytest.approx(1.0 - share)
+        _, total = idle_lines(run.idle)
+        assert total.ns / (run.span_ns or 1) == pytest.approx(1.0 - share)
     page = " ".join((*answer.sentences, sentences.idle(run) or ""))
     assert [stated for stated in shares_in(page) if abs(stated - share) > 0.0005001] == []
 

@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from profiler_kit import errors
 from profiler_kit.cli import choices, files, output, tensorboard
@@ -25,6 +25,7 @@ from profiler_kit.cli.options import (
 )
 from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_names, parse_positive, parse_size
+from profiler_kit.records.inspect_options import TraceView
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.ranks import JoinedJob
@@ -58,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_convention_options(parser)
     add_output_options(parser)
     add_finding_option(parser)
-    add_table_options(parser)
+    add_table_options(parser, trace_views=get_args(TraceView))
 
 
 def run(options: argparse.Namespace) -> int:

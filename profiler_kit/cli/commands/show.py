@@ -43,10 +43,6 @@ def run(options: argparse.Namespace) -> int:
         if options.tensorboard:
             tensorboard.write_traces(with_verdict(saved), (), options.tensorboard, options)
     elif isinstance(saved, Report):
-        if options.by in get_args(TraceView):
-            raise errors.UsageError(
-                f"a target report has no view --by {options.by}", hint="use one of: tree, layer, op, what-if"
-            )
         output.emit_report(with_verdict(saved), options)
         if options.tensorboard:
             folder = options.report if options.report.is_dir() else options.report.parent

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_name, main_algorithm, math_name
+from profiler_kit.records.marks import is_mark
 from profiler_kit.records.sums import sum_known
 from profiler_kit.records.traces import (
     HostActivity,
@@ -34,7 +35,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class TraceItem(Generic[Item]):
-    """One row of a trace. `name`: the trace's name in a table of several traces, else None."""
+    """One row of a trace. `name`: the trace's name in a table of several traces, a run's configuration; else None."""
 
     trace: TraceSummary
     item: Item
@@ -132,6 +133,11 @@ def _time_columns(work: str) -> tuple[Column[TraceItem[Any]], ...]:
     )  # fmt: skip
 
 
+def _host_name(activity: HostActivity) -> str:
+    """The name of what the host runs; in a mark of ours alone, it runs Python."""
+    return activity.name if activity.name and not is_mark(activity.name) else "Python between operators"
+
+
 def _most_idle(trace: TraceSummary) -> Value:
     return next((cause for cause, ns in idle_by_cause(trace.idle).items() if ns), None)
 
@@ -149,8 +155,14 @@ def _other_phases(line: ModuleLine) -> int | None:
     return sum(ns for phase, ns in line.times.items() if phase not in ("forward", "backward", "recompute")) or None
 
 
+def of_runs(columns: Sequence[Column[TraceItem[Item]]]) -> tuple[Column[TraceItem[Item]], ...]:
+    """`columns` for the mean steps of runs: the configuration is in the place of the file."""
+    return tuple(_CONFIG if column is _FILE else column for column in columns)
+
+
 # fmt: off
 # ruff: noqa: E501 - one column, one line
+_CONFIG: Column[TraceItem[Any]] = Column("config", "config", "text", lambda r: r.name, "name of the configuration", place="data")
 _FILE: Column[TraceItem[Any]] = Column("file", "file", "text", lambda r: r.trace.file, "the file, as passed on the command line", place="data")
 _BUSY_SHARE: Column[TraceItem[Any]] = Column("kernel_percent", "%", "percent", lambda r: share(r.item.kernel_ns, _busy(r)), "share of the busy time", share=True)
 
@@ -199,6 +211,7 @@ TRACE_PHASE_COLUMNS: tuple[Column[TraceItem[PhaseLine]], ...] = (
 )
 
 TRACE_IDLE_COLUMNS: tuple[Column[TraceItem[IdleLine]], ...] = (
+    _FILE,
     Column("cause", "idle cause", "text", lambda r: r.item.cause, "why the device was idle; in a trace without device events, why no operator ran"),
     Column("ns", "time", "ns", lambda r: r.item.ns, "idle time of this cause"),
     Column("span_percent", "% of span", "percent", lambda r: share(r.item.ns, r.trace.span_ns) if r.item.is_in_span else None, "share of the span; empty for recorded time before the first device work and after the last", share=True),
@@ -216,7 +229,7 @@ TRACE_GAP_COLUMNS: tuple[Column[TraceItem[IdleTime]], ...] = (
 
 TRACE_HOST_COLUMNS: tuple[Column[TraceItem[HostActivity]], ...] = (
     _FILE,
-    Column("name", "host runs", "text", lambda r: r.item.name or "Python between operators", "the innermost operator, call or range that the host is in while the device is idle; in a trace without device events, while no operator runs", name=True),
+    Column("name", "host runs", "text", lambda r: _host_name(r.item), "the innermost operator, call or range that the host is in while the device is idle; in a trace without device events, while no operator runs", name=True),
     Column("ns", "device idle", "ns", lambda r: r.item.ns, "idle time that passes meanwhile"),
     Column("idle_percent", "% of idle", "percent", lambda r: share(r.item.ns, r.trace.idle_ns), "share of the idle time", share=True),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in idle time", rank=1),
