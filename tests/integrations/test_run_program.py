@@ -471,3 +471,80 @@ def test_an_error_of_ours_is_none_of_the_program(folder: Path, module: str, owne
     assert (watched.returncode, watched.stdout) == (0, alone.stdout)
     assert watched.stderr.count("ValueError: ours") == 1
     assert not (folder / "out" / "report.json").exists()
+
+
+def test_a_class_with_its_own_parameters_method_is_left_alone(folder: Path) -> None:
+    write(
+        folder,
+        TRAIN.replace(
+            "model = Net()",
+            "Net.parameters = lambda self: nn.ParameterList(super(Net, self).parameters())\nmodel = Net()",
+        ),
+    )
+    assert run(folder, "train.py").returncode == 0
+    assert report_of(folder)["target"]["name"] == "Net"
+
+
+def test_a_program_that_asks_for_torch_before_it_imports_it_is_watched(folder: Path) -> None:
+    write(folder, "import importlib.util\nassert importlib.util.find_spec('torch')\n" + TRAIN)
+    assert run(folder, "train.py").returncode == 0
+    assert report_of(folder)["runs"][0]["steps_ns"]
+
+
+def test_sizes_may_be_numbers_of_numpy(folder: Path) -> None:
+    write(folder, TRAIN.replace("model = Net()", "import numpy as np\nmodel = Net(inputs=np.array((4, 4)).prod())"))
+    assert run(folder, "train.py").returncode == 0
+    assert report_of(folder)["static"]["params"] == 16 * 32 + 32 + 32 * 4 + 4
+
+
+def test_stop_ends_a_program_with_a_bare_except(folder: Path) -> None:
+    fetch = """\
+loader = iter(batches(200))
+while True:
+    try:
+        x, y = next(loader)
+    except:
+        loader = iter(batches(200))
+        continue
+"""
+    loop = TRAIN.replace("for x, y in batches():\n", fetch)
+    write(folder, loop)
+    done = python(folder, "-m", "profiler_kit", "run", "--stop", *FEW, "train.py")
+    assert done.returncode == 0
+
+
+def test_a_model_that_acts_before_it_trains_is_trained(folder: Path) -> None:
+    acts = "with torch.no_grad():\n    for _ in range(1500):\n        model(torch.ones(1, 16))\n"
+    write(folder, TRAIN.replace("for x, y in", acts + "for x, y in"))
+    assert run(folder, "train.py").returncode == 0
+    assert report_of(folder)["target"]["mode"] == "train"
+
+
+def test_a_model_whose_parts_the_loop_calls_has_its_own_name(folder: Path) -> None:
+    write(folder, TRAIN.replace("model(x)", "model.last(model.first(x).relu())"))
+    assert run(folder, "train.py").returncode == 0
+    assert report_of(folder)["target"]["name"] == "Net"
+
+
+def test_an_evaluation_with_gradients_is_no_training(folder: Path) -> None:
+    write(
+        folder,
+        TRAIN.replace("    optimizer.zero_grad()", "    model.train()\n    optimizer.zero_grad()")
+        + "    model.eval()\n    model(x)\n",
+    )
+    assert run(folder, "train.py").returncode == 0
+    measured = report_of(folder)["runs"][0]
+    assert measured["samples"] == 8
+    phases_ns = sum(phase["stopwatch_ns"] for phase in measured["phases"])
+    assert abs(phases_ns - measured["step_ns"]["median"]) <= 10 + measured["step_ns"]["median"] * 1e-6
+
+
+def test_a_teacher_is_part_of_the_forward_pass(folder: Path) -> None:
+    slow = (
+        "class Teacher(Net):\n    def forward(self, x):\n        time.sleep(0.02)\n        return super().forward(x)\n"
+    )
+    program = "import time\n" + TRAIN.replace("model = Net()", slow + "teacher, model = Teacher().eval(), Net()")
+    write(folder, program.replace("    loss = ", "    with torch.no_grad():\n        teacher(x)\n    loss = "))
+    assert run(folder, "train.py").returncode == 0
+    times = {phase["phase"]: phase["stopwatch_ns"] for phase in report_of(folder)["runs"][0]["phases"]}
+    assert times["forward"] > 20_000_000 > 5 * times["loss"]
