@@ -115,7 +115,8 @@ def test_uncaught_exception(folder: Path) -> None:
 
 
 def test_interrupt(folder: Path) -> None:
-    handle = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background ignores it
+    # a job in the background ignores the signal
+    handle = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     write(folder, f"{handle}{TRAIN}os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
     assert run(folder, "train.py").returncode == -signal.SIGINT
 

@@ -15,7 +15,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import pytest
 import torch
 
 from profiler_kit.cli import main
+from profiler_kit.integrations import attachment
 from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES
 from profiler_kit.measurement.visits import Visit
 from profiler_kit.records.jobs import RunJob
@@ -233,6 +234,14 @@ def run_here(spec: TargetSpec, visit: Visit, *, device: str, **_: Any) -> Iterat
     yield RunHere(spec, visit, device)
 
 
+def _answered(make: Callable[..., None]) -> Callable[..., None]:
+    def make_with_answer(path: Path, *args: Any, **kwargs: Any) -> None:
+        make(path, *args, **kwargs)
+        (path / attachment.STARTED).touch()
+
+    return make_with_answer
+
+
 @pytest.mark.parametrize("arguments", CASES)
 def test_command_runs(
     arguments: str, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -263,6 +272,9 @@ def test_command_runs(
         subprocess.run(command, cwd=folder, env=environment, check=True)
         assert list(folder.glob("profiler_kit_out/*/report.html"))
         return
+    if words[0] == "trigger":  # the number stands for a process, whose answer this is
+        monkeypatch.setattr(attachment, "folder_of", lambda process: folder)
+        monkeypatch.setattr(Path, "mkdir", _answered(Path.mkdir))
     status = main(words)
     written = capfd.readouterr()
     assert status == 0, written.err
