@@ -120,7 +120,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     is_complete = config.args_source is not config.ArgsSource.ARGS and not (
         options.keyword or getattr(options, "lf", False)
     )
-    if not is_complete or exitstatus != 0 or options.markexpr not in PARTS or not hasattr(config, "cache"):
+    has_ended = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    if not is_complete or not has_ended or options.markexpr not in PARTS or not hasattr(config, "cache"):
         return
     config.cache.set(f"replayed_sites/{options.markexpr}", sorted(_replayed_sites))
     parts = [config.cache.get(f"replayed_sites/{part}", None) for part in PARTS]

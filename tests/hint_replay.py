@@ -325,6 +325,9 @@ def _run(words: Sequence[str]) -> str | None:
     from profiler_kit.pipeline.count import count_spec
 
     options = _parse(words)
+    if options.verb == "run":  # the program owns its process
+        ended = subprocess.run([sys.executable, "-m", "profiler_kit", *words], capture_output=True, timeout=LIMIT_S)
+        return None if ended.returncode == 0 else ended.stderr.decode()
     if options.verb not in ("count", "analyze"):
         if options.verb == "compare" and any(".py" in word for word in words):
             words = [*words, *({"--static"} - set(words))]

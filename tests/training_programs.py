@@ -13,6 +13,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -236,8 +237,8 @@ def closure(steps: int, trace: Trace) -> nn.Module:
 
 
 @program
-def threads(steps: int, trace: Trace) -> nn.Module:
-    """Another thread evaluates a copy of the model, without random numbers, while the loop trains."""
+def threads(steps: int, trace: Trace, before_s: float = 0.0) -> nn.Module:
+    """Another thread evaluates a copy of the model, without random numbers, `before_s` before and while the loop trains."""
     model, other, is_over = Net(), Net().eval(), threading.Event()
 
     def evaluate() -> None:
@@ -246,11 +247,18 @@ def threads(steps: int, trace: Trace) -> nn.Module:
 
     thread = threading.Thread(target=evaluate)
     thread.start()
+    time.sleep(before_s)
     try:
         return fit(model, steps, trace)
     finally:
         is_over.set()
         thread.join()
+
+
+@program
+def evaluation_first(steps: int, trace: Trace) -> nn.Module:
+    """As `threads`; the loop of the other thread is recorded and counted while this one trains, which draws random numbers."""
+    return threads(steps, trace, before_s=0.3)
 
 
 @program

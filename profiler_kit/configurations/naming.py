@@ -13,6 +13,8 @@ from profiler_kit.errors import UsageError, did_you_mean
 from profiler_kit.records.configs import NamedValue, RunConfig
 
 DEFAULT_CONFIG: Final = "default"
+# PyTorch's own flags, on a device that has all of them
+EVERYWHERE: Final = RunConfig(name=DEFAULT_CONFIG, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
 OFF: Final = "cudnn-off"
 CUDNN_FLAGS: Final = {
     "benchmark": "cuDNN times its algorithms for each new shape and keeps the fastest",
@@ -102,9 +104,8 @@ def parse_config(name: str, plain: RunConfig) -> RunConfig:
 
 def check_names(names: Iterable[str]) -> None:
     """Raise UsageError if one of `names` is not the name of a configuration. What a device lacks is found out later."""
-    plain = RunConfig(name=DEFAULT_CONFIG, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
     for name in names:
-        parse_config(name, plain)
+        parse_config(name, EVERYWHERE)
 
 
 def _with_flags(plain: RunConfig, flags: set[str]) -> RunConfig:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from profiler_kit.records.configs import RunConfig
     from profiler_kit.records.seen import SeenRun
 
+SEED: Final = 0
 MAX_EVALUATIONS: Final = 10  # steps that are dropped for one: with more of them, evaluations are part of the steps
 _STEP: Final = {
     "optimizer": "A step ends with an optimizer's step.",
@@ -115,10 +116,11 @@ class ProgramSession(LoopSession):
         self._guarded(self._install)
 
     def _start_configuration(self) -> None:
-        from profiler_kit.pipeline.run_configs import apply_flags, seed_all
+        from profiler_kit.pipeline.run_configs import apply_flags
+        from profiler_kit.user_code.environment import seed_all
 
         assert self._config is not None
-        seed_all()
+        seed_all(SEED)  # for programs that set no seed: the same numbers under each configuration
         apply_flags(self._config)
 
     def end(self) -> None:
@@ -256,13 +258,25 @@ class ProgramSession(LoopSession):
         is_kept = not self._has_evaluation or not self._drops_evaluations
         self._is_step_over = self._has_evaluation = False
         if self._recorder.end_step(is_kept=is_kept):
-            self._finish()
-            self._leave()
+            if self._finder is not None and self._finder.other_threads:
+                self._stop_watching()
+            else:
+                self._finish()
+                self._leave()
             if self._stop:
                 from profiler_kit.recording.sleeping import end_at_next_step
 
                 end_at_next_step()  # where the program catches what ends it, as with a bare except
                 raise SystemExit(0)
+
+    def _stop_watching(self) -> None:
+        """Leave the program alone until it ends: counting runs its code and restores its state, which other threads share."""
+        assert self._finder is not None
+        assert self._origins is not None
+        self._patches.close()
+        self._finder.remove()
+        self._origins.stop()
+        self._say("recorded; the report is built when the program ends, because it computes in several threads")
 
     # ---- the report
 

@@ -185,7 +185,7 @@ def _optimizer_of_script(
             return recipe, (Note(subject="optimizer", text=text),)
         failure = failure or f"{CONFIGURE}(): {problem}"
     if seen is not None and seen.optimizer in OPTIMIZERS:
-        note = Note(subject="optimizer", text=f"{seen.optimizer}, as in the run of the program")
+        note = Note(subject="optimizer", text=f"{seen.optimizer}, as the program used it")
         return OptimizerRecipe(name=seen.optimizer), (note,)
     reason = f"{failure}; {DEFAULT} is used" if failure else "the target defines no configure_optimizer"
     return OptimizerRecipe(name=DEFAULT), (Note(subject="optimizer", text=f"{DEFAULT} ({reason})"),)

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.configurations.axes.algorithms import exact_size_text
-from profiler_kit.configurations.naming import DEFAULT_CONFIG, all_axes, axes_by_name, parse_config, with_name
+from profiler_kit.configurations.naming import (
+    DEFAULT_CONFIG,
+    EVERYWHERE,
+    all_axes,
+    axes_by_name,
+    parse_config,
+    with_name,
+)
 from profiler_kit.records.configs import Backend, NamedValue, RunConfig
 from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.runs import ConfigRun
@@ -116,7 +123,7 @@ class _ConfigParser:
     def read(self, name: str) -> RunConfig | None:
         """The configuration `name` on this device; None if it has no effect here or equals the default."""
         plain = self._defaults[0]
-        everywhere = parse_config(name, _EVERYWHERE)  # also accepts flags that this device does not have
+        everywhere = parse_config(name, EVERYWHERE)  # also accepts flags that this device does not have
         config = parse_config(name, plain)
         flags = replace(config, name="", settings=())
         if all(flags != replace(default, name="") for default in self._defaults):
@@ -153,15 +160,12 @@ class _ConfigParser:
         return None
 
 
-_EVERYWHERE: Final = RunConfig(name=DEFAULT_CONFIG, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
-
-
 def _flag_configs(backend: Backend, tf32: bool, has_tf32: bool, uses_cudnn: bool) -> tuple[list[RunConfig], list[str]]:
     if backend in _WITHOUT_CUDNN:
         return [RunConfig(name=DEFAULT_CONFIG)], [_WITHOUT_CUDNN[backend]]
     if not uses_cudnn:
         note = "Only one cuDNN configuration runs: the model has no convolution, recurrent layer or batch norm."
-        return [_EVERYWHERE], [note]
+        return [EVERYWHERE], [note]
     notes: list[str] = []
     if backend == "miopen":
         notes.append("No TF32 configurations: MIOpen (ROCm) has no TF32 flag.")

@@ -59,13 +59,14 @@ def loop_report(
     A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
     """
     is_program = program is not None
+    evaluation = _evaluation(observed)
     notes = [
         *observed.notes,
-        *_loop_notes(observed, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
+        *_loop_notes(observed, evaluation, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
     ]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes, seen)
     info = replace(info, seen=seen)
-    run = _run(observed, models, config or LOOP)
+    run = replace(_run(observed, models, config or LOOP), evaluation=evaluation)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:
         run, _, timeline, model = attribute_run_trace(run, observed.trace, whole_marks=True)
@@ -89,7 +90,6 @@ def _run(observed: Observations, models: Sequence[nn.Module], name: str) -> Conf
         environment=environment.describe(device),
         first_step_ns=observed.first_step_ns,
         warmup_steps=observed.warmup_steps,
-        evaluation=_evaluation(observed),
         steps_ns=tuple(observed.steps_ns),
         step_ns=median_interval(observed.steps_ns),
         timed_phases=_phases(observed),
@@ -172,7 +172,9 @@ def _counts_all_calls(models: Sequence[nn.Module]) -> bool:
     return isinstance(models[0], CalledModels)
 
 
-def _loop_notes(observed: Observations, *, is_program: bool, counts_all_calls: bool) -> Iterator[str]:
+def _loop_notes(
+    observed: Observations, evaluation: Evaluation | None, *, is_program: bool, counts_all_calls: bool
+) -> Iterator[str]:
     steps = len(observed.steps_ns)
     yield (
         f"Recorded in a running loop: {observed.warmup_steps} steps without a clock, {steps} timed, {observed.traced_steps} "
@@ -186,7 +188,6 @@ def _loop_notes(observed: Observations, *, is_program: bool, counts_all_calls: b
             f"An optimizer stepped in {observed.optimizer_steps} of {steps} timed steps. For gradient accumulation, call "
             "step() once per optimizer step."
         )
-    evaluation = _evaluation(observed)
     if evaluation is not None:
         yield (
             f"An evaluation of the model ran in {evaluation.count} of {evaluation.steps} steps and took "
@@ -229,9 +230,10 @@ def _counted(
         reason = error.message if isinstance(error, KitError) else one_line_message(error)
         notes.append(f"Not counted; the measurements are not affected: {reason}")
         return _info_without_target(inner, observed), None, None
-    info = _loop_info(target.info, has_own_loss=loss_fn is not None)
+    info = _loop_info(target.info, counts_all_calls=_counts_all_calls([inner]))
     if observed.optimizer is None:
-        info = replace(info, optimizer=None)
+        others = tuple(note for note in info.notes if note.subject != "optimizer")  # it would announce the default
+        info = replace(info, optimizer=None, notes=others)
     return info, static, by_kit
 
 
@@ -266,17 +268,16 @@ def _target(
     )
 
 
-def _loop_info(info: TargetInfo, *, has_own_loss: bool) -> TargetInfo:
-    """`info` of the counted copy in terms of the loop, which has its own loss and labels; with `has_own_loss` they are known."""
-    from profiler_kit.recording.called_models import sum_of_outputs
+def _loop_info(info: TargetInfo, *, counts_all_calls: bool) -> TargetInfo:
+    """`info` of the counted copy in terms of the loop, which has its own loss and labels.
 
+    `counts_all_calls`: the copy stands for several models.
+    """
     info = replace(info, inputs_from="loop")
-    is_sum = info.loss == sum_of_outputs.__name__ and not has_own_loss
-    if is_sum:
-        info = replace(info, loss="the sum of the outputs")
-    if not info.has_note("default_loss") and not is_sum:
+    if not info.has_note("default_loss") and not counts_all_calls:
         return info
-    text = f"The loss of the loop is not counted; {info.loss} takes its place. Pass loss_fn to count it."
+    counted = "the sum of the outputs" if counts_all_calls else info.loss
+    text = f"The loss of the loop is not counted; {counted} takes its place. A session with loss_fn counts it."
     notes = (*(note for note in info.notes if note.code != "default_loss"), Note(text=text))
     return replace(info, loss="of the loop", notes=notes)
 

@@ -20,7 +20,6 @@ from profiler_kit.records.serde import read_report
 
 FOLDER: Final = "configs"  # of the reports of single configurations
 LOG: Final = "log.txt"
-SEED: Final = 0
 PREFIX: Final = "profiler_kit: "  # of the messages of `run`
 
 
@@ -95,10 +94,3 @@ def apply_flags(config: RunConfig) -> tuple[str, ...]:
     before = environment.flags_snapshot()
     environment.apply_flags(config)
     return environment.flags_changed(environment.flags_snapshot(), before)
-
-
-def seed_all() -> None:
-    """Seed the random generators, so that configurations see the same numbers where the program sets no seed."""
-    from profiler_kit.user_code.environment import seed_all
-
-    seed_all(SEED)

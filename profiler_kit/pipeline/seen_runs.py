@@ -27,6 +27,7 @@ def seen_run(
     from profiler_kit.loading.evidence.recorded_run import texts_of_call
     from profiler_kit.loading.training_step.losses import loss_of_nodes
     from profiler_kit.loading.training_step.optimizers import name_of
+    from profiler_kit.recording.modules import parameters_of
 
     call = observed.arguments if len(models) == 1 else None
     amp = observed.arguments.amp if observed.arguments is not None else None
@@ -37,7 +38,7 @@ def seen_run(
         models=tuple(
             SeenModel(
                 class_name=type(model).__name__,
-                params=sum(parameter.numel() for parameter in model.parameters()),
+                params=sum(parameter.numel() for parameter in parameters_of(model)),
                 built_at=origins.built_at(model),
             )
             for model in models
@@ -58,8 +59,7 @@ def find_run(target: str, report: Path | None = None) -> SeenRun | None:
     Raises UsageError if there is no run of such a script in `report`.
     """
     if report is None:
-        file = run_report(target)
-        return _run_in(file) if file is not None else None
+        return _own_run(target)[1]
     seen = _run_in(report)
     if seen is None or Path(seen.program).name != _script(target).name:
         raise UsageError(
@@ -72,10 +72,16 @@ def find_run(target: str, report: Path | None = None) -> SeenRun | None:
 
 def run_report(target: str) -> Path | None:
     """The full path of the report that `run` has written for the script of `target`, or that `analyze` made of it."""
+    file, seen = _own_run(target)
+    return file.absolute() if seen is not None else None
+
+
+def _own_run(target: str) -> tuple[Path, SeenRun | None]:
+    """The file in which `run` reports on the script of `target`, and the run of this script in it; None without one."""
     script = _script(target)
     file = REPORTS / script.stem / "report.json"
     seen = _run_in(file) if script.suffix == ".py" else None
-    return file.absolute() if seen is not None and Path(seen.program) == script.resolve() else None
+    return file, seen if seen is not None and Path(seen.program) == script.resolve() else None
 
 
 def _script(target: str) -> Path:

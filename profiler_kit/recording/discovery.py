@@ -112,6 +112,12 @@ class LoopFinder:
         self._waits_for_training = False  # the model that was called last is in training mode
         self._hooks, self._call_hooks = ExitStack(), ExitStack()
 
+    @property
+    def other_threads(self) -> bool:
+        """Whether other threads than that of the loop may compute: it is not the main thread, or they have called models."""
+        is_main = self._thread == threading.main_thread().ident
+        return not is_main or any(thread != self._thread for _, thread in self._events)
+
     def install(self) -> None:
         """Wait for steps."""
         if self._hook is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import itertools
 import json
 import time
@@ -284,6 +285,9 @@ class Recorder:
         self._roots = {paths[id(model)]: model for model in self.models}
         self._patches.enter_context(wrapped_calls(paths, self._around_call))
         self._synchronize()
+        # The profiler imports torch._inductor, and optimizers import torch._dynamo. The two import each other: in two threads
+        # at once, from different ends, Python breaks the import of one of them.
+        importlib.import_module("torch._dynamo")
         self._profiler = profiled(self._cuda, self._traced)
         self._profiler.__enter__()
         self._open_step_mark()

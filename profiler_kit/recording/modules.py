@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 
-def parameters_of(module: nn.Module) -> list[nn.Parameter]:
+def parameters_of(module: nn.Module) -> Iterator[nn.Parameter]:
     """The parameters of `module`, also where its class replaces ``parameters()``."""
-    return [parameter for _, parameter in nn.Module.named_parameters(module)]
+    return (parameter for _, parameter in nn.Module.named_parameters(module))
 
 
 def is_model(module: nn.Module) -> bool:
     """Whether `module` has parameters: losses and metrics have none, and may call the model themselves."""
-    return "_modules" in vars(module) and bool(parameters_of(module))
+    return "_modules" in vars(module) and next(parameters_of(module), None) is not None
 
 
 def live(kind: type) -> list[Any]:

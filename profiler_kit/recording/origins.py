@@ -60,7 +60,7 @@ class Origins:
     def _on_part(self, module: nn.Module, _name: str, _part: nn.Module | None) -> None:
         known = self._built.get(id(module))
         if known is None or known[0]() is not module:
-            self._built[id(module)] = weakref.ref(module), tuple(_callers(module, sys._getframe(1)))
+            self._built[id(module)] = weakref.ref(module), _callers(module, sys._getframe(1))
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -71,7 +71,7 @@ class Origins:
         return backward
 
 
-def _callers(module: nn.Module, frame: FrameType | None) -> Iterator[_Place]:
+def _callers(module: nn.Module, frame: FrameType | None) -> tuple[_Place, ...]:
     """The lines, outside torch, that are running around the outermost method of `module` itself; the innermost first."""
     places: list[_Place] = []
     for _ in range(_MAX_FRAMES):
@@ -83,7 +83,7 @@ def _callers(module: nn.Module, frame: FrameType | None) -> Iterator[_Place]:
         elif not code.co_filename.startswith(_TORCH):
             places.append((code.co_filename, frame.f_lineno))
         frame = frame.f_back
-    return iter(places)
+    return tuple(places)
 
 
 def _node_names(tensors: Any) -> Iterator[str]:

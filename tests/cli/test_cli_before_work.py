@@ -27,6 +27,7 @@ REFUSED = (
     "sweep net.py --out blocked", "inspect trace.json.gz --annotate nowhere/x.json",
     "inspect trace.json.gz --events nowhere/x.csv",
     "inspect trace.json.gz --annotate trace.json.gz", "inspect trace.json.gz copy.json.gz --annotate x.json",
+    "run", "run --stop", "run --configs benchmrk net.py", "run --later --configs benchmark net.py", "run --out file net.py",
     "check net.py --accept ''", "check net.py --budget params=1 --budget params=2", "init net.py --name flops",
 )  # fmt: skip
 

@@ -550,3 +550,64 @@ def test_a_teacher_is_part_of_the_forward_pass(folder: Path) -> None:
     assert run(folder, "train.py").returncode == 0
     times = {phase["phase"]: phase["stopwatch_ns"] for phase in report_of(folder)["runs"][0]["phases"]}
     assert times["forward"] > 20_000_000 > 5 * times["loss"]
+
+
+def test_the_compiler_is_imported_from_the_end_from_which_programs_import_it(folder: Path) -> None:
+    """Its two packages import each other: two threads that import them from different ends at once break the import."""
+    write(
+        folder,
+        """\
+        import sys
+        from net import *
+
+        class Order:
+            names = []
+            def find_spec(self, name, path=None, target=None):
+                self.names += [name] * (name in ("torch._dynamo", "torch._inductor"))
+
+        sys.meta_path.insert(0, Order())
+        model = Net()
+        for _ in range(100):
+            model(torch.ones(2, 16))
+        print(*Order.names)
+        """,
+    )
+    assert run(folder, "train.py").stdout.split() == ["torch._dynamo", "torch._inductor"]
+
+
+def test_a_thread_is_reported_when_the_others_are_over(folder: Path) -> None:
+    write(
+        folder,
+        """\
+        import pathlib, threading, time
+        from net import *
+        other, reports, end = Net().eval(), [], time.monotonic() + 60
+
+        def evaluate():
+            while not list(pathlib.Path().rglob("loop.json.gz")) and time.monotonic() < end:
+                other(torch.ones(2, 16))
+            for _ in range(100):
+                other(torch.ones(2, 16))
+            reports.extend(pathlib.Path().rglob("report.json"))
+
+        thread = threading.Thread(target=evaluate)
+        thread.start()
+        thread.join()
+        print(len(reports))
+        """,
+    )
+    ended = run(folder, "train.py")
+    assert (ended.returncode, ended.stdout.split()) == (0, ["0"])
+    assert report_of(folder)["runs"][0]["traced_steps"] == 1
+
+
+def test_a_program_without_an_optimizer_has_none_in_its_report(folder: Path) -> None:
+    program = TRAIN.replace("optimizer = torch.optim.SGD(model.parameters(), 0.1)\n", "")
+    program = program.replace("    optimizer.zero_grad()\n", "    model.zero_grad()\n").replace(
+        "    optimizer.step()\n", ""
+    )
+    write(folder, program)
+    assert run(folder, "train.py").returncode == 0
+    target = report_of(folder)["target"]
+    assert (target["mode"], target["optimizer"]) == ("train", None)
+    assert [note for note in target["notes"] if note["subject"] == "optimizer"] == []

@@ -90,11 +90,9 @@ def run(options: argparse.Namespace) -> Outcome:
 
 def _configs(options: argparse.Namespace) -> list[RunConfig]:
     """The configurations of ``--configs``. Raises UsageError."""
-    from profiler_kit.configurations.naming import DEFAULT_CONFIG, parse_config
-    from profiler_kit.records.configs import RunConfig
+    from profiler_kit.configurations.naming import EVERYWHERE, parse_config
 
-    plain = RunConfig(name=DEFAULT_CONFIG, enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
-    configs = {config.name: config for config in (parse_config(name, plain) for name in options.configs or ())}
+    configs = {config.name: config for config in (parse_config(name, EVERYWHERE) for name in options.configs or ())}
     others = [name for name, config in configs.items() if not config.is_plain]
     if others:
         raise UsageError(

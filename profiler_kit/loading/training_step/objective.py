@@ -88,7 +88,7 @@ class Objective:
             note = Note(subject="loss", text=f"{own.name} {own.reason}")
             return replace(self, name=own.name, notes=(*self.notes, note))
         if self.preferred is not None and replace(self, name=self.preferred)._runs(output, batch, labels):
-            note = Note(subject="loss", text=f"{self.preferred}, as in the run of the program")
+            note = Note(subject="loss", text=f"{self.preferred}, as the program computed it")
             return replace(self, name=self.preferred, notes=(*self.notes, note))
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
         text = f"{name} {reason} (the target defines no loss_fn)"
