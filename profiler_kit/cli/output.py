@@ -296,14 +296,16 @@ def _encodable_text(text: str) -> str:
 
 
 def warn_about_guesses(options: argparse.Namespace, *reports: Report) -> None:
-    """Print guessed inputs on stderr, also with ``--quiet``, unless stdout shows them: every figure depends on them."""
+    """Print an assumed model, arguments and inputs on stderr, also with ``--quiet``, unless stdout shows them.
+
+    Every figure depends on them.
+    """
     if len(reports) == 1 and options.format in (None, "terminal"):
         return
     for report in reports:
-        if report.target.inputs_are_guessed:
-            for note in report.target.notes:
-                if note.code == "guessed":
-                    streams.print_message(f"warning: {note}")
+        for note in report.target.notes:
+            if note.code in ("guessed", "assumed"):
+                streams.print_message(f"warning: {note}")
 
 
 def print_note(text: str, options: argparse.Namespace) -> None:

@@ -40,7 +40,7 @@ from profiler_kit.meta.compilation import Wrapper
 from profiler_kit.meta.copies import copy_with_weights, meta_copy
 from profiler_kit.meta.device_moves import moves_redirected
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.notes import Note, plain_notes
+from profiler_kit.records.notes import Choice, Confidence, Note, plain_notes
 from profiler_kit.records.seen import SeenRun
 from profiler_kit.records.target import IN_PYTHON, Pinned, TargetInfo, TargetSpec
 from profiler_kit.user_code.environment import seeded
@@ -174,7 +174,9 @@ def _optimizer_of_script(
 ) -> tuple[OptimizerRecipe, tuple[Note, ...]]:
     optimizer, failure = steps.optimizer() if steps is not None else (None, "")
     if optimizer is not None:
-        recipe = OptimizerRecipe(name=optimizer.text.partition("(")[0], function=optimizer.build, where=optimizer.where)
+        recipe = OptimizerRecipe(
+            name=optimizer.text.partition("(")[0], function=optimizer.build, where=optimizer.where, certainty="derived"
+        )
         return recipe, (Note(subject="optimizer", text=f"{optimizer.text}, as at {optimizer.where}"),)
     own = own_configuration(model)
     if own is not None:
@@ -186,9 +188,11 @@ def _optimizer_of_script(
         failure = failure or f"{CONFIGURE}(): {problem}"
     if seen is not None and seen.optimizer in OPTIMIZERS:
         note = Note(subject="optimizer", text=f"{seen.optimizer}, as the program used it")
-        return OptimizerRecipe(name=seen.optimizer), (note,)
+        return OptimizerRecipe(name=seen.optimizer, certainty="derived"), (note,)
     reason = f"{failure}; {DEFAULT} is used" if failure else "the target defines no configure_optimizer"
-    return OptimizerRecipe(name=DEFAULT), (Note(subject="optimizer", text=f"{DEFAULT} ({reason})"),)
+    return OptimizerRecipe(name=DEFAULT, certainty="assumed"), (
+        Note(subject="optimizer", text=f"{DEFAULT} ({reason})"),
+    )
 
 
 def assemble(
@@ -206,11 +210,13 @@ def assemble(
     ready: Callable[[], None] | None = None,
     cudnn_flags: tuple[NamedValue, ...] = (),
     cudnn_off_lines: tuple[int, ...] = (),
+    confidence: Confidence = Confidence(),  # noqa: B008 it is frozen
+    choices: tuple[Choice, ...] = (),
 ) -> Target:
     """Assemble the Target of the subject's model and inputs. Calls `ready` before anything is moved to the device.
 
     `loss_fn` and `configure` (``configure_optimizer``) come from the target's file, together with their locations. `steps`
-    are the training steps of its documents; None without documents.
+    are the training steps of its documents; None without documents. `confidence` and `choices`: of the model and its arguments.
 
     Raises:
         TargetError, UsageError: there are no inputs, or they do not fit the model.
@@ -258,7 +264,10 @@ def assemble(
         notes=notes,
         cudnn_flags=cudnn_flags,
         cudnn_off_lines=cudnn_off_lines,
-        choices=inputs.choices,
+        choices=(*choices, *inputs.choices, *_assumed_optimizer(tuning)),
+        confidence=replace(
+            confidence, inputs=inputs.strength, optimizer=tuning.certainty if tuning is not None else None
+        ),
         seen=spec.seen,
     )
     model = model.to(device)
@@ -279,6 +288,12 @@ def assemble(
         loader=inputs.loader,
         rebuild=again,
     )
+
+
+def _assumed_optimizer(recipe: OptimizerRecipe | None) -> tuple[Choice, ...]:
+    if recipe is None or recipe.certainty != "assumed":
+        return ()
+    return (Choice(subject="optimizer", value=recipe.name, options=("--optimizer", recipe.name)),)
 
 
 def _without_training(subject: Subject, where: str, *, has_step: bool) -> Subject:

@@ -22,6 +22,7 @@ from profiler_kit.loading.training_step.script_optimizer import without_fused_ke
 from profiler_kit.meta.batch import Batch, Forward, describe_inputs, map_batch
 from profiler_kit.meta.compilation import uncompiled_path
 from profiler_kit.meta.values import copy_values
+from profiler_kit.records.notes import Certainty, Confidence
 from profiler_kit.records.target import TargetInfo, TargetSpec
 from profiler_kit.user_code.locations import type_with_article, user_errors
 
@@ -30,11 +31,12 @@ CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}  # by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerRecipe:
-    """The recipe of the optimizer: the target's own function, or a name."""
+    """The recipe of the optimizer: the target's own function, or a name; and how it is known."""
 
     name: str
     function: Callable[[nn.Module], Any] | None = None
     where: str | None = None
+    certainty: Certainty = "stated"
 
 
 @dataclass(kw_only=True, eq=False)
@@ -203,7 +205,9 @@ class Target:
             self.objective = self.objective.settled(output, batch, labels)
             self._settled = True
             notes = self.info.notes + self.objective.notes[before:]
-            self.info = replace(self.info, loss=self.objective.name, notes=notes)
+            known = replace(self.info.confidence or Confidence(), loss=self.objective.certainty)
+            choices = self.info.choices + self.objective.choices
+            self.info = replace(self.info, loss=self.objective.name, notes=notes, confidence=known, choices=choices)
         return self.objective
 
     def _make_labels(self, objective: Objective, output: object, batch: Batch) -> tuple[Any, ...]:

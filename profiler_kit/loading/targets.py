@@ -171,6 +171,7 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
         configure=names.get("configure_optimizer"), configure_at=source.at(lines.get("configure_optimizer")),
         cudnn_flags=tuple(parse_flag(flag) for flag in flags),
         cudnn_off_lines=cudnn_off_lines(source.tree) if source.tree is not None else (),
+        confidence=selection.confidence, choices=selection.choices,
         again=lambda device, **options: load(replace(spec, **options), device=device, imported_source=source),
     )  # fmt: skip
 

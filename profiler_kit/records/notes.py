@@ -9,6 +9,8 @@ from typing import Final, Literal
 Code = Literal[
     "", "guessed", "assumed", "compiled", "compiled_whole", "default_loss", "skipped", "revision",
 ]  # fmt: skip
+# stated by the user or the file; derived from what the repository's text or a configuration does; assumed, as nothing shows it
+Certainty = Literal["stated", "derived", "assumed"]
 PARTS: Final = (
     "model",
     "mode",
@@ -26,8 +28,8 @@ class Note:
 
     - `subject`: the part of the target (one of `PARTS`), the configuration or the setting that it is about; empty for others.
     - `code`: for decisions; empty where nothing depends on the note. ``guessed``: inputs that no file shows.
-      ``assumed``: arguments of the model that no file shows. ``compiled``, ``compiled_whole``: parts of the model, or all of
-      it, are under ``torch.compile``. ``default_loss``: the target has no loss of its own. ``skipped``: a configuration that
+      ``assumed``: a model, or arguments of it, that no file shows. ``compiled``, ``compiled_whole``: parts of the model, or
+      all of it, are under ``torch.compile``. ``default_loss``: the target has no loss of its own. ``skipped``: a configuration that
       did not run. ``revision``: the code that the report describes.
     - `text`: for people, without the subject.
     """
@@ -62,7 +64,8 @@ def note_of_line(line: str) -> Note:
 class Choice:
     """One decision of the loading of a target: its `subject`, the `value` chosen, and `where` the evidence is (empty: nowhere).
 
-    `why`: the reason, for people. `others`: what could be chosen instead.
+    `why`: the reason, for people. `others`: what could be chosen instead. `options`: the words of the command line that set
+    this value; empty where none can.
     """
 
     subject: str
@@ -70,3 +73,19 @@ class Choice:
     where: str = ""
     why: str = ""
     others: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confidence:
+    """How each part of a target is known; None where it has none."""
+
+    model: Certainty = "stated"
+    arguments: Certainty = "stated"
+    inputs: Certainty = "stated"
+    loss: Certainty | None = None
+    optimizer: Certainty | None = None
+
+    def is_assumed(self, subject: str) -> bool:
+        """Whether nothing shows the part `subject` (the name of a field)."""
+        return getattr(self, subject, None) == "assumed"

@@ -6,12 +6,12 @@ import site
 import sys
 import sysconfig
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Literal
 
 from profiler_kit.records.configs import NamedValue
-from profiler_kit.records.notes import Choice, Code, Note
+from profiler_kit.records.notes import Choice, Code, Confidence, Note
 from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.seen import SeenRun
 from profiler_kit.units import shape_text
@@ -126,6 +126,7 @@ class TargetInfo:
       zoo), ``caller``, ``run`` (a run of the program), or ``loop`` (a recorded training loop). Older reports have ``smoke_test``
       and ``guess``.
     - `notes`: defaults that were applied, and shapes that were read or guessed. `choices`: values that no file shows.
+      `confidence`: how each part is known; None in older reports.
     - `cudnn_flags`: cuDNN flags that the target's file sets on import (``benchmark``: ``True``). The tool resets them.
     - `cudnn_off_lines`: lines of the file that call ``cudnn.flags`` without ``enabled``, which turns cuDNN off in the block.
     - `parallel`: how several ranks train it together; None in one process. `inputs` are those of one rank.
@@ -148,12 +149,23 @@ class TargetInfo:
     cudnn_off_lines: tuple[int, ...] = ()
     parallel: ParallelPlan | None = None
     choices: tuple[Choice, ...] = ()
+    confidence: Confidence | None = None
     seen: SeenRun | None = None
 
     @property
     def inputs_are_guessed(self) -> bool:
         """Whether nobody passed the shapes of the inputs, and no file of the user shows them."""
         return self.inputs_from in ("search", "guess")
+
+    @property
+    def assumed(self) -> tuple[Choice, ...]:
+        """The choices that rest on no evidence, in the order of the parts of a target."""
+        known = self.confidence
+        if known is None:
+            return ()
+        return tuple(
+            c for part in fields(known) for c in self.choices if c.subject == part.name and known.is_assumed(part.name)
+        )
 
     def has_note(self, *codes: Code) -> bool:
         """Whether a note has one of `codes`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -9,7 +10,7 @@ from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.document import FindingList, Paragraph, Role, Section
 from profiler_kit.records.experiments import SweepTime
-from profiler_kit.records.notes import Note, plain_notes
+from profiler_kit.records.notes import Choice, Note, plain_notes
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.roofline import Roof, Roofline
 from profiler_kit.records.runs import ConfigRun
@@ -23,6 +24,7 @@ ESTIMATES: Final = {  # of processes that took turns, in the words of the table'
     Sample.MEAN_OF_TURNS: "the mean of their steps without the longest tenth, which varied least between processes",
     Sample.MEDIAN_OF_TURNS: "the median of their steps",
 }
+MAX_OTHERS: Final = 3  # names that are listed beside an assumed model
 MIN_STEPS = 5  # with fewer timed steps a warning says that the median's interval is unreliable
 
 
@@ -34,7 +36,7 @@ def header(report: Report, run: ConfigRun | None, unit: WorkUnit = "flop") -> tu
     lines = [Paragraph(text=_target(report)), *(Paragraph(text=sentence) for sentence in _measured(report, run))]
     if report.static is not None:
         lines += _counts(report, report.static, unit)
-    warnings = [*_guesses(report), *plain_notes(_warnings(report, run))]
+    warnings = [*_guesses(report), *_assumptions(report), *plain_notes(_warnings(report, run))]
     details = (
         plain_notes(filter(None, (*run.notes, run.error_note))) if run is not None else ()
     )  # about the measurement of one run
@@ -137,6 +139,22 @@ def _guesses(report: Report) -> tuple[Note, ...]:
         return ()
     notes = tuple(note for note in report.target.notes if note.code == "guessed")
     return notes or plain_notes(["the input shapes are guessed: pass yours with -i"])
+
+
+def _assumptions(report: Report) -> Iterator[Note]:
+    """One note on all assumed parts of the target except the inputs, with the options that set them."""
+    target = report.target
+    choices = [choice for choice in target.assumed if choice.subject != "inputs" and not target.is_loop]
+    if choices:
+        parts = "; ".join(_assumption(choice) for choice in choices)
+        words = [word for choice in choices for word in choice.options]
+        options = shlex.join(words) if target.inputs_from != "caller" else ""  # a model from Python has none
+        yield Note(subject="assumed", text=f"{parts}. To set them: {options}" if options else parts)
+
+
+def _assumption(choice: Choice) -> str:
+    others = f" (others: {', '.join(choice.others[:MAX_OTHERS])})" if choice.others else ""
+    return f"{choice.subject} {choice.value}{others}"
 
 
 def _static_notes(report: Report) -> tuple[str, ...]:

@@ -152,7 +152,7 @@ def test_values_that_nothing_gives_are_usual_ones_and_announced(write: Write) ->
     assert chosen("net.py") == ("Net", 10)
     assert note("net.py") == (
         "model: Net(num_classes=10, dropout=0.1); num_classes and dropout are assumed, "
-        "because nothing in the repository builds it"
+        "because no call with its values was found"
     )
 
 
@@ -162,7 +162,7 @@ def test_sizes_of_a_script_that_do_not_build_are_not_dropped_without_a_word(writ
     )
     write({"net.py": HEAD + net + "if __name__ == '__main__':\n    net = Net(hidden_dim=1024)\n"})
     text = note("net.py")
-    assert "nothing in the repository" not in text
+    assert "no call" not in text
     assert re.search(r"the call at net\.py:\d+ fails", text)
 
 

@@ -108,12 +108,23 @@ def test_probabilities_are_below_one(name: str) -> None:
     assert 0 <= plausible_value(name, {}) < 1
 
 
-def test_a_model_that_cannot_be_built_is_replaced_by_its_largest_part(write: Write) -> None:
+def test_no_part_stands_for_a_model_that_cannot_be_built(write: Write) -> None:
     classes = module("ConvBlock", width="900") + module("Head", width="1") + module("Net", width="9")
     remote = "        self.parts = [Head(), Net(), ConvBlock()]\n        raise RuntimeError('no server')\n"
     write({"net.py": HEAD + classes + module("Remote", first=remote)})
-    assert chosen("net.py") == ("Net", 9)
-    assert note("net.py") == "model: Net(); Remote failed: Remote() raised RuntimeError: no server"
+    with pytest.raises(TargetError) as raised:
+        chosen("net.py")
+    assert "no server" in raised.value.message
+
+
+def test_no_helper_of_a_class_that_a_missing_package_defines_stands_for_it(write: Write) -> None:
+    helper = "def Separable(in_channels, width):\n    return nn.Sequential(nn.Conv2d(in_channels, width, 1))\n"
+    stack = "def Stack(width):\n    return nn.Sequential(Separable(3, width), Separable(width, 4))\n"
+    net = module("Net", first="        self.parts = Stack(8)\n").replace("Net(nn.Module)", "Net(BACKBONE)")
+    write({"net.py": HEAD + "from vision_of_nobody import Backbone\nBACKBONE = Backbone()\n" + helper + stack + net})
+    with pytest.raises(TargetError) as raised:
+        chosen("net.py")
+    assert "vision_of_nobody" in raised.value.message
 
 
 def test_a_function_that_needs_a_model_is_no_factory(write: Write) -> None:

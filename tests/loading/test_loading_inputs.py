@@ -217,8 +217,8 @@ def test_a_guess_fits_its_layer_and_is_announced(folder: Path, layer: str, shape
     assert [(i.shape, i.dtype) for i in target.info.inputs] == [(shape, dtype)]
     assert target.info.inputs_from == "search"
     (note,) = [note for note in target.info.notes if note.code == "guessed"]
-    (choice,) = target.info.choices
-    assert (note.subject, choice.subject) == ("inputs", "inputs")
+    (choice,) = [choice for choice in target.info.assumed if choice.subject == "inputs"]
+    assert note.subject == "inputs"
     assert ",".join(map(str, shape)) in choice.value
     assert choice.value in note.text
     target.model(*target.batch.args)

@@ -1,8 +1,9 @@
-"""The line that announces which model was chosen, why, and which others the file has."""
+"""Which model was chosen, why, how it and its arguments are known, and which others the file has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from torch import Tensor, nn
@@ -15,55 +16,120 @@ from profiler_kit.loading.candidates.ranking import PRETRAINED
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.command import bare_command
 from profiler_kit.loading.scripts.source import Source
-from profiler_kit.records.notes import Note
+from profiler_kit.records.notes import Certainty, Choice, Confidence, Note
 
 _VALUE_CHARACTERS: Final = 60
 _LISTED_OTHERS: Final = 4
-_SELECTABLE: Final = ("script", "importer", "factory", "class", "export", "convention")
+_STATED: Final = ("explicit", "instance", "convention", "script")
+_BUILT: Final = ("library", "importer", "usage")  # a program, a README or another file of the repository builds it
+_LAST: Final = ("part", "loss")
+_SELECTABLE: Final = ("script", "importer", "factory", "class", "export", "convention", "plausible")
 
 
-def announcement(
-    source: Source,
-    candidate: Candidate,
-    arguments: Arguments,
-    model: nn.Module | None,
-    ranked: Sequence[Candidate],
-    failures: Sequence[tuple[Candidate, KitError]],
-) -> tuple[Note, ...]:
-    """``model: ResNet18(), as test() builds it at resnet.py:126; others: ...``; none if there was nothing to choose."""
-    failed = {c.name: error for c, error in failures if c.name != candidate.name}
-    variable = candidate.site.variable if candidate.site is not None else None
-    chosen = {candidate.name, variable, type(model).__name__ if model is not None else None}
-    is_explicit = candidate.evidence == "explicit"
-    others = [] if is_explicit else selectable_names(source, ranked, frozenset(chosen | failed.keys()))
-    if candidate.is_model or not (arguments.bound or arguments.args or others or failed or arguments.assumed):
-        return ()
-    if candidate.evidence == "explicit" and candidate.site is None and not arguments.assumed:
-        return ()  # the user named the model and all of its arguments
-    is_evaluated = candidate.value is None and candidate.site is not None
-    text = candidate.name if is_evaluated else call_text(candidate.name, arguments)
-    reasons = []
-    if candidate.site is not None:
-        reasons.append(f", as {_builder(candidate.site)} at {candidate.site.where}")
-    elif others and candidate.evidence in ("factory", "class"):
-        reasons.append(", the first function that returns a model" if candidate.evidence == "factory" else "")
-    if arguments.assumed:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The choice of `candidate` and its `arguments` among the `ranked` ones, after `failures`."""
+
+    source: Source
+    candidate: Candidate
+    arguments: Arguments
+    model: nn.Module | None
+    ranked: Sequence[Candidate]
+    failures: Sequence[tuple[Candidate, KitError]]
+
+    @property
+    def confidence(self) -> Confidence:
+        """How the model and its arguments are known."""
+        arguments: Certainty = "assumed" if self.arguments.assumed else "derived" if self.candidate.site else "stated"
+        return Confidence(model=self._certainty_of_model(), arguments=arguments)
+
+    def _certainty_of_model(self) -> Certainty:
+        evidence, site = self.candidate.evidence, self.candidate.site
+        is_part_of_class = site is not None and site.role == "method"  # which may use several models
+        if evidence in _STATED and not is_part_of_class:
+            return "stated"
+        if evidence in _BUILT and not self._failed and not is_part_of_class:
+            return "derived"
+        is_only = not self._others and not self._failed and evidence not in _LAST
+        return "derived" if is_only else "assumed"
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The model and the arguments, as far as they are assumed."""
+        known, name = self.confidence, self.candidate.name
+        choices = []
+        if known.is_assumed("model"):
+            others = tuple(self._others) or tuple(self._failed)
+            choices.append(Choice(subject="model", value=name, others=others))
+        if known.is_assumed("arguments"):
+            values = {key: self.arguments.bound.get(key) for key in self.arguments.assumed}
+            options = [f"{key}={value!r}" for key, value in values.items() if _is_plain(value)]
+            text = ", ".join(
+                f"{key}={value_text(value)}" if key in self.arguments.bound else key for key, value in values.items()
+            )
+            words = tuple(word for option in options for word in ("--kw", option))
+            choices.append(
+                Choice(subject="arguments", value=text, options=words if len(options) == len(values) else ())
+            )
+        return tuple(choices)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """``model: ResNet18(), as test() builds it at resnet.py:126; others: ...``; none if there was nothing to choose."""
+        candidate, arguments, others, failed = self.candidate, self.arguments, self._others, self._failed
+        if candidate.is_model or not (arguments.bound or arguments.args or others or failed or arguments.assumed):
+            return ()
+        if candidate.evidence == "explicit" and candidate.site is None and not arguments.assumed:
+            return ()  # the user named the model and all of its arguments
+        is_evaluated = candidate.value is None and candidate.site is not None
+        text = candidate.name if is_evaluated else call_text(candidate.name, arguments)
+        text += "".join(self._reasons())
+        if failed:
+            text += "; " + "; ".join(f"{name} failed: {error.message}" for name, error in list(failed.items())[:2])
+        if others:
+            more = f" and {len(others) - _LISTED_OTHERS} more" if len(others) > _LISTED_OTHERS else ""
+            command = bare_command(self.source.spec, f"{self.source.name}:{others[0]}")
+            text += f"; others: {', '.join(others[:_LISTED_OTHERS])}{more} ({command})"
+        known = self.confidence
+        is_assumed = known.is_assumed("model") or known.is_assumed("arguments")
+        return (Note(subject="model", code="assumed" if is_assumed else "", text=text),)
+
+    def _reasons(self) -> Iterator[str]:
+        candidate, arguments = self.candidate, self.arguments
+        if candidate.site is not None:
+            yield f", as {_builder(candidate.site)} at {candidate.site.where}"
+        elif self._others and candidate.evidence == "factory":
+            yield ", the first function that returns a model"
+        if not arguments.assumed:
+            return
         verb = "is" if len(arguments.assumed) == 1 else "are"
         if arguments.failures:
             cause = f": {arguments.failures[0]}"
         elif candidate.site is None:
-            cause = _without_site(candidate, ranked, failures)
+            cause = _without_site(candidate, self.ranked, self.failures)
         else:
             cause = ", because the call does not pass a value"
-        reasons.append(f"; {join_words(arguments.assumed)} {verb} assumed{cause}")
-    text += "".join(reasons)
-    if failed:
-        text += "; " + "; ".join(f"{name} failed: {error.message}" for name, error in list(failed.items())[:2])
-    if others:
-        more = f" and {len(others) - _LISTED_OTHERS} more" if len(others) > _LISTED_OTHERS else ""
-        command = bare_command(source.spec, f"{source.name}:{others[0]}")
-        text += f"; others: {', '.join(others[:_LISTED_OTHERS])}{more} ({command})"
-    return (Note(subject="model", code="assumed" if arguments.assumed else "", text=text),)
+        yield f"; {join_words(arguments.assumed)} {verb} assumed{cause}"
+
+    @property
+    def _failed(self) -> dict[str, KitError]:
+        """The other candidates that came first and could not be built."""
+        return {c.name: error for c, error in self.failures if c.name != self.candidate.name}
+
+    @property
+    def _others(self) -> list[str]:
+        """The names that the user can choose instead; none where the user chose."""
+        if self.candidate.evidence == "explicit":
+            return []
+        variable = self.candidate.site.variable if self.candidate.site is not None else None
+        kind = type(self.model).__name__ if self.model is not None else None
+        chosen = {self.candidate.name, variable, kind}
+        return selectable_names(self.source, self.ranked, frozenset(chosen | self._failed.keys()))
+
+
+def _is_plain(value: object) -> bool:
+    """Whether ``--kw`` can pass `value`."""
+    return isinstance(value, (int, float, str, bool))
 
 
 def _without_site(
@@ -76,7 +142,7 @@ def _without_site(
     site = next((other.site for other in ranked if other.name == candidate.name and other.site is not None), None)
     if site is not None:
         return f", because the call at {site.where} is not used"
-    return ", because nothing in the repository builds it"
+    return ", because no call with its values was found"
 
 
 def selectable_names(source: Source, ranked: Sequence[Candidate], excluded: frozenset[str | None]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -107,8 +107,8 @@ def _passed_classes(tree: ast.Module | None, classes: Mapping[str, type]) -> set
     }
 
 
-def helper_functions(tree: ast.Module | None, classes: Mapping[str, ModuleClass]) -> frozenset[str]:
-    """The functions of the file that its module classes use, directly or through others: they build parts."""
+def helper_functions(tree: ast.Module | None, classes: Collection[str]) -> frozenset[str]:
+    """The functions of the file that `classes` of modules use, directly or through others: they build parts."""
     if tree is None:
         return frozenset()
     nodes = definitions(tree.body)

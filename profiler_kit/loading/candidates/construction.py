@@ -10,7 +10,7 @@ from typing import Any, Final
 from torch import nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
-from profiler_kit.loading.candidates.announcement import announcement, join_words
+from profiler_kit.loading.candidates.announcement import Decision, join_words
 from profiler_kit.loading.candidates.arguments import Arguments, Binder
 from profiler_kit.loading.candidates.building import (
     NotAModelError,
@@ -20,7 +20,6 @@ from profiler_kit.loading.candidates.building import (
     uses_missing_package,
 )
 from profiler_kit.loading.candidates.candidate import Candidate
-from profiler_kit.loading.candidates.classes import is_part_name
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel
@@ -29,10 +28,10 @@ from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.loading.scripts.source import Source
+from profiler_kit.records.notes import Choice, Confidence
 from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 MAX_BUILDS: Final = 8
-_MAX_PARTS: Final = 3  # parts that are built instead of a model that cannot be built
 _MAX_MISSING_PACKAGES: Final = 3  # candidates that fail for this reason, before the others are not tried
 _MAX_SLOW_BUILDS: Final = 3  # fit into the time limit of a load
 _MAX_COMPLETIONS: Final = 12  # missing names and fields of one candidate
@@ -42,10 +41,12 @@ LAST_RESORT: Final = ("part", "loss")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The chosen candidate, with the arguments that built it, and its model."""
+    """The chosen candidate, with the arguments that built it, its model, how the two are known, and what is assumed."""
 
     candidate: Candidate
     built: BuiltModel
+    confidence: Confidence = field(default_factory=Confidence)
+    choices: tuple[Choice, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,7 +64,7 @@ class Construction:
     _slow: set[str] = field(default_factory=set)  # the evidence and the names of candidates that took too long
 
     def first(self, candidates: Sequence[Candidate]) -> Selection:
-        """The first of `candidates` that can be built. If none can, the largest part of the model that can.
+        """The first of `candidates` that can be built. A part of a model that cannot be built never stands for it.
 
         Raises:
             UsageError: an argument of ``--kw`` is invalid.
@@ -81,9 +82,8 @@ class Construction:
             if is_certain or _has_parameters(selection.built.model):
                 return selection
             fallback = fallback or selection
-        selection = fallback or self._largest_part(candidates)
-        if selection is not None:
-            return selection
+        if fallback is not None:
+            return fallback
         if all(c.value is None and isinstance(error.__cause__, NotAModelError) for c, error in self.failures):
             raise NotAModelError
         raise self._explanation()
@@ -103,18 +103,6 @@ class Construction:
                 continue
             builds += 1
             yield candidate, generic
-
-    def _largest_part(self, candidates: Sequence[Candidate]) -> Selection | None:
-        """The part with the most parameters of a model that cannot be built. Blocks are never tried."""
-        if self.source.attr is not None or any(uses_missing_package(error) for _, error in self.failures):
-            return None
-        parts = [c for c in self.ranked if c.evidence == "part" and c not in candidates and not is_part_name(c.name)]
-        failures = list(self.failures)
-        selections = [self._attempt(part, generic=False, is_only=False) for part in parts[:_MAX_PARTS]]
-        self.failures[:] = failures  # those of the parts explain nothing
-        available = [selection for selection in selections if selection is not None]
-        largest = max(available, key=lambda selection: _parameter_count(selection.built.model), default=None)
-        return largest if largest is not None and _has_parameters(largest.built.model) else None
 
     def _attempt(self, candidate: Candidate, *, generic: bool, is_only: bool) -> Selection | None:
         """The built `candidate`; None if that fails, which is added to `failures`. `is_only`: others are not tried."""
@@ -180,9 +168,17 @@ class Construction:
 
         built = construct(spec, candidate.name, call, where, on_meta=self.on_meta)
         self._reject_layer(candidate, built.model, where)
-        note = announcement(source, candidate, bound, built.model, self.ranked, self.failures)
+        decision = Decision(
+            source=source, candidate=candidate, arguments=bound, model=built.model, ranked=self.ranked,
+            failures=tuple(self.failures),
+        )  # fmt: skip
         candidate = replace(candidate, args=bound.args, kwargs=bound.kwargs, bound=bound.bound)
-        return Selection(candidate=candidate, built=replace(built, notes=note + built.notes))
+        return Selection(
+            candidate=candidate,
+            built=replace(built, notes=decision.notes + built.notes),
+            confidence=decision.confidence,
+            choices=decision.choices,
+        )
 
     def _alternative(self, candidate: Candidate) -> str | None:
         """The target text of the best other candidate that needs no arguments; None without one."""

@@ -93,13 +93,14 @@ def _of_run_first(candidates: Sequence[Candidate], seen: SeenRun | None) -> list
 def _surroundings(source: Source) -> Surroundings:
     factories = Factories()
     tree = source.tree
-    classes = module_classes(tree, source.names, source.module.__name__, frozenset(_unavailable_classes(source)))
+    unavailable = frozenset(_unavailable_classes(source))
+    classes = module_classes(tree, source.names, source.module.__name__, unavailable)
     return Surroundings(
         module_name=source.module.__name__,
         names=source.names,
         lines=definition_lines(tree) if tree is not None else {},
         classes=classes,
-        helpers=helper_functions(tree, classes),
+        helpers=helper_functions(tree, classes.keys() | unavailable),
         sites=find_sites(source, source.documents, factories),
         factories=factories,
     )

@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 from profiler_kit.loading.evidence.loader import Loader
 from profiler_kit.meta.batch import Batch
-from profiler_kit.records.notes import Choice, Note
+from profiler_kit.records.notes import Certainty, Choice, Note
 
 if TYPE_CHECKING:
     from profiler_kit.loading.evidence.subject import Subject
-
-# stated by the user or the file; derived from what the repository's text or a configuration does; assumed because it runs
-Strength = Literal["stated", "derived", "assumed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +26,7 @@ class Evidence:
     unknown: Literal["inputs"] = "inputs"
     value: Batch
     where: str
-    strength: Strength
+    strength: Certainty
     source: str
     notes: tuple[Note, ...] = ()
     loader: Loader | None = None

@@ -24,7 +24,7 @@ from profiler_kit.loading.training_step.losses import (
 from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output, select_loss
 from profiler_kit.loading.training_step.script_loss import ScriptLoss
 from profiler_kit.meta.batch import Batch, map_tensors, tensors_in
-from profiler_kit.records.notes import Note
+from profiler_kit.records.notes import Certainty, Choice, Note
 from profiler_kit.user_code.locations import type_with_article, user_errors
 
 AUTO = "auto"
@@ -53,6 +53,7 @@ class Objective:
     """A loss: a function of the target, or a name (`AUTO`: determined by the first output).
 
     `preferred` is the named loss of a run of the program, used instead of a default.
+    `certainty`: how it is known, once it is settled.
     `scripts` are the losses of training scripts, of which the first that runs is used; `script` is that loss. `notes` are
     lines for the report.
     """
@@ -65,6 +66,13 @@ class Objective:
     scripts: tuple[ScriptLoss, ...] = ()
     script: ScriptLoss | None = None
     preferred: str | None = None
+    certainty: Certainty = "stated"
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The loss, if it is assumed."""
+        options = ("--loss", self.name)
+        return (Choice(subject="loss", value=self.name, options=options),) if self.certainty == "assumed" else ()
 
     def settled(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Objective:
         """This objective with `AUTO` replaced by the loss for `output`, which `labels` of the batch may determine."""
@@ -75,7 +83,12 @@ class Objective:
             fitted = script.fitted(output, batch, labels)
             if isinstance(fitted, ScriptLoss):
                 return replace(
-                    self, name=fitted.name, script=fitted, where=fitted.where, notes=(*self.notes, fitted.note)
+                    self,
+                    name=fitted.name,
+                    script=fitted,
+                    where=fitted.where,
+                    notes=(*self.notes, fitted.note),
+                    certainty="derived",
                 )
             text = f"the training step at {script.where} does not run here ({fitted}), so it is not used"
             failure = failure or (Note(subject="loss", text=text),)
@@ -86,13 +99,14 @@ class Objective:
         own = loss_in_output(output)
         if own is not None:
             note = Note(subject="loss", text=f"{own.name} {own.reason}")
-            return replace(self, name=own.name, notes=(*self.notes, note))
+            return replace(self, name=own.name, notes=(*self.notes, note), certainty="derived")
         if self.preferred is not None and replace(self, name=self.preferred)._runs(output, batch, labels):
             note = Note(subject="loss", text=f"{self.preferred}, as the program computed it")
-            return replace(self, name=self.preferred, notes=(*self.notes, note))
+            return replace(self, name=self.preferred, notes=(*self.notes, note), certainty="derived")
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
         text = f"{name} {reason} (the target defines no loss_fn)"
-        return replace(self, name=name, notes=(*self.notes, Note(subject="loss", code="default_loss", text=text)))
+        default = Note(subject="loss", code="default_loss", text=text)
+        return replace(self, name=name, notes=(*self.notes, default), certainty="assumed")
 
     def _runs(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> bool:
         """Whether this loss is a number for outputs and labels like these, on meta tensors."""

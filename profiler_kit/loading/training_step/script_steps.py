@@ -234,6 +234,7 @@ class _Derivations:
         self._code = code
         self._inputs = inputs
         self._bindings: dict[str, list[ast.stmt]] = {}
+        self._derived: dict[str, ast.stmt | None] = {}
         for statement in code.before:
             for name in in_order(bound_names(statement), [statement]):
                 self._bindings.setdefault(name, []).append(statement)
@@ -250,14 +251,18 @@ class _Derivations:
 
     def statement(self, name: str) -> ast.stmt | None:
         """The assignment of `name` if it reads only inputs and constants, of which at least one input."""
+        if name not in self._derived:
+            self._derived[name] = None  # names that need each other follow from nothing
+            self._derived[name] = self._derivation(name)
+        return self._derived[name]
+
+    def _derivation(self, name: str) -> ast.stmt | None:
         statement = next(reversed(self._bindings.get(name, [])), None)
         if not isinstance(statement, ast.Assign):
             return None
         reads = used_names(statement)
         from_inputs = any(n in self._inputs or self.statement(n) is not None for n in reads if n != name)
-        if not from_inputs or name in reads or self.is_data(name):
-            return None
-        return statement
+        return statement if from_inputs and name not in reads and not self.is_data(name) else None
 
     def data_order(self) -> list[str]:
         """The names of data in the order in which the loop and the step bind them."""
