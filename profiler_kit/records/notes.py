@@ -29,8 +29,8 @@ class Note:
     - `subject`: the part of the target (one of `PARTS`), the configuration or the setting that it is about; empty for others.
     - `code`: for decisions; empty where nothing depends on the note. ``guessed``: inputs that no file shows.
       ``assumed``: a model, or arguments of it, that no file shows. ``compiled``, ``compiled_whole``: parts of the model, or
-      all of it, are under ``torch.compile``. ``default_loss``: the target has no loss of its own. ``skipped``: a configuration that
-      did not run. ``revision``: the code that the report describes.
+      all of it, are under ``torch.compile``. ``default_loss``: the target has no loss of its own. ``skipped``: a configuration
+      that did not run. ``revision``: the code that the report describes.
     - `text`: for people, without the subject.
     """
 

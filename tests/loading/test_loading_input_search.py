@@ -44,6 +44,18 @@ def conv_net(channels: int, classes: int, *, stride: int = 1) -> nn.Module:
     )
 
 
+class Split(nn.Module):
+    """Its last dimension is known from the sizes of its parts alone."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        super().__init__()
+        self.sizes, self.layers = sizes, nn.ModuleList(nn.Linear(size, 2) for size in sizes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = torch.split(x, self.sizes, dim=-1)
+        return self.layers[0](first) + self.layers[1](second)
+
+
 def flat_net(side: int, channels: int = 3) -> nn.Module:
     """Two pools and a Linear layer that fits images of `side` only."""
     return nn.Sequential(
@@ -62,6 +74,8 @@ def flat_net(side: int, channels: int = 3) -> nn.Module:
         (conv_net(3, 10, stride=2), "1,3,224,224"),
         (flat_net(32), "1,3,32,32"),
         (flat_net(48), "1,3,48,48"),
+        (nn.Sequential(nn.Conv2d(3, 8, 32, 32), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, 2)), "2,3,32,32"),
+        (Split([3, 5]), "1,8"),
         (flat_net(200), "1,3,200,200"),  # no usual size: solved
         (nn.Sequential(nn.ConvTranspose2d(100, 8, 4), nn.ReLU(), nn.ConvTranspose2d(8, 3, 4)), "1,100,1,1"),
         (nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 3, 3, padding=1)), "1,3,256,256"),

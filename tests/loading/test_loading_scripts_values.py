@@ -138,7 +138,7 @@ def test_bindings_replace_names(opened: Open) -> None:
         ("def build(n):\n    return Net(n)\n", "n of build() has no default, and no call passes it"),
         (
             "class Wrapper:\n    def build(self):\n        return Net(self.n)\n",
-            "self of Wrapper.build() has no default",
+            "no method of Wrapper assigns self.n",
         ),
         ("data = torch.load('none.pt')\nn = len(data)\nnet = Net(n)\n", "FileNotFoundError"),
         (

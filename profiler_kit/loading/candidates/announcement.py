@@ -20,6 +20,7 @@ from profiler_kit.records.notes import Certainty, Choice, Confidence, Note
 
 _VALUE_CHARACTERS: Final = 60
 _LISTED_OTHERS: Final = 4
+_LISTED_VALUES: Final = 8
 _STATED: Final = ("explicit", "instance", "convention", "script")
 _BUILT: Final = ("library", "importer", "usage")  # a program, a README or another file of the repository builds it
 _LAST: Final = ("part", "loss")
@@ -64,9 +65,11 @@ class Decision:
         if known.is_assumed("arguments"):
             values = {key: self.arguments.bound.get(key) for key in self.arguments.assumed}
             options = [f"{key}={value!r}" for key, value in values.items() if _is_plain(value)]
-            text = ", ".join(
+            texts = [
                 f"{key}={value_text(value)}" if key in self.arguments.bound else key for key, value in values.items()
-            )
+            ]
+            more = f" and {len(texts) - _LISTED_VALUES} more" if len(texts) > _LISTED_VALUES else ""
+            text = ", ".join(texts[:_LISTED_VALUES]) + more
             words = tuple(word for option in options for word in ("--kw", option))
             choices.append(
                 Choice(subject="arguments", value=text, options=words if len(options) == len(values) else ())

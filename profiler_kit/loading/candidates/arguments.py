@@ -40,12 +40,16 @@ _BUILD_ERRORS: Final = (
 
 @dataclass(slots=True, kw_only=True)
 class Arguments:
-    """The arguments of a call. `bound`: the same by parameter name. `assumed`: the parameters whose values nothing gives."""
+    """The arguments of a call. `bound`: the same by parameter name. `assumed`: the parameters whose values nothing gives.
+
+    `without_value`: the parameters for which a call passes an expression that cannot be evaluated.
+    """
 
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     bound: dict[str, Any] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    without_value: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     errors: tuple[BaseException, ...] = ()
 
@@ -120,6 +124,11 @@ class Binder:
             result.kwargs[text_name] = evaluated(value, text_name, self.names, signature.get(text_name))
         positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         result.bound = dict(zip(positional, result.args, strict=False)) | result.kwargs
+        for key in dict.fromkeys(result.without_value):
+            default = signature[key].default if key in signature else inspect.Parameter.empty
+            if key not in result.bound and default is not inspect.Parameter.empty:
+                result.bound[key] = default
+                result.assumed += (key,)
         self._replace_zeros(signature, result)
         for key, value in result.bound.items():
             changed = with_usual_values(value, unset=()) if key in signature else ()
@@ -225,6 +234,7 @@ class _SiteArguments:
     ) -> None:
         self._evaluator, self._site, self._replaced = evaluator, site, replaced
         self._positional = [p for p in signature if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        self._optional = tuple(p.name for p in signature if p.default is not p.empty)
         self._takes_more = any(p.kind is p.VAR_POSITIONAL for p in signature) or not signature
 
     def add_to(self, result: Arguments) -> None:
@@ -243,8 +253,8 @@ class _SiteArguments:
         for word in call.keywords:
             value = values.get(id(word.value), UNKNOWN)
             if value is UNKNOWN:
-                continue
-            if word.arg is None:
+                result.without_value += self._optional if word.arg is None else (word.arg,)
+            elif word.arg is None:
                 result.kwargs.update({key: item for key, item in dict(value).items() if key not in self._replaced})
             else:
                 result.kwargs[word.arg] = value
@@ -259,7 +269,9 @@ class _SiteArguments:
             result.args = tuple(values) if is_complete else ()
             return
         for parameter, value in zip(self._positional, values, strict=False):
-            if value is not UNKNOWN and parameter.name not in self._replaced:
+            if value is UNKNOWN:
+                result.without_value += (parameter.name,)
+            elif parameter.name not in self._replaced:
                 result.kwargs[parameter.name] = value
 
     def _values(self) -> tuple[dict[int, Any], list[BaseException]]:

@@ -101,8 +101,14 @@ class Construction:
             # sizes than those that a script gives are another model.
             if (generic and candidate in missing) or self._slow & {candidate.evidence, candidate.name}:
                 continue
+            if candidate.name in self._parts_of_failed():
+                continue
             builds += 1
             yield candidate, generic
+
+    def _parts_of_failed(self) -> set[str]:
+        classes = self.binder.classes
+        return {part for failed, _ in self.failures if failed.name in classes for part in classes[failed.name].contains}
 
     def _attempt(self, candidate: Candidate, *, generic: bool, is_only: bool) -> Selection | None:
         """The built `candidate`; None if that fails, which is added to `failures`. `is_only`: others are not tried."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
@@ -18,6 +18,7 @@ from profiler_kit.meta.batch import tensors_in
 
 _MATRIX_PRODUCTS: Final = frozenset({"matmul", "mm", "bmm", "__matmul__", "__rmatmul__", "addmm", "dot", "mv", "spmm"})
 _LISTS: Final = frozenset({"cat", "concat", "concatenate", "stack", "vstack", "hstack"})
+_SPLITS: Final = frozenset({"split", "split_with_sizes"})
 _VIEWS: Final = frozenset({"view", "reshape", "unflatten"})
 
 
@@ -120,6 +121,9 @@ def _of_function(failure: Failure) -> Iterator[Mismatch]:
         if name == "permute":
             yield DimensionMismatch(names=origins(args[0]), got=args[0].dim(), need=len(order))
         return
+    if name in _SPLITS and len(args) > 1 and isinstance(args[0], Tensor) and isinstance(args[1], (tuple, list)):
+        yield from _of_parts(args[0], args[1], args[2] if len(args) > 2 else 0)
+        return
     tensors = [value for value in tensors_in(list(args)) if isinstance(value, Tensor)]
     if name in _LISTS:
         yield from _of_list(tensors, args)
@@ -134,6 +138,12 @@ def _of_function(failure: Failure) -> Iterator[Mismatch]:
             yield DimensionMismatch(names=origins(tensors[0]), got=tensors[0].dim(), need=rank)
     elif len(tensors) >= 2:
         yield from _of_broadcast(tensors[0], tensors[1])
+
+
+def _of_parts(tensor: Tensor, sizes: Sequence[Any], dim: int) -> Iterator[Mismatch]:
+    if tensor.dim() and -tensor.dim() <= dim < tensor.dim() and all(type(size) is int for size in sizes):
+        back = dim if dim < 0 else dim - tensor.dim()
+        yield SizeMismatch(names=origins(tensor), dim=back, got=tensor.shape[dim], need=sum(sizes))
 
 
 def _of_view(tensor: Tensor, sizes: tuple[Any, ...]) -> Iterator[Mismatch]:

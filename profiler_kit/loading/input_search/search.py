@@ -36,8 +36,9 @@ from profiler_kit.loading.input_search.proposals import Value, proposals
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
 from profiler_kit.loading.input_search.roles import Parameter, required_parameters
-from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_text
+from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_side, with_text
 from profiler_kit.loading.inputs import InputText, build_arguments
+from profiler_kit.loading.messages import reports
 from profiler_kit.loading.vocabulary import Role
 from profiler_kit.meta.batch import tensors_in
 from profiler_kit.meta.copies import cpu_copy, meta_copy
@@ -301,6 +302,8 @@ class _Search:
                     return None
                 if self._is_past(changed, failure):
                     return changed
+                if self._needs_rows(changed) and self._is_past(pair := with_batch(changed, 2), failure):
+                    return pair
             found_state = self._bisect(state, text, failure, flat)
             if found_state is not None:
                 return found_state
@@ -312,6 +315,11 @@ class _Search:
         if problem is None:
             return True
         return problem.progress > failure.progress and problem.position != failure.position
+
+    def _needs_rows(self, state: State) -> bool:
+        """Whether only the batch of one is wrong: a map of one element has nothing to normalize."""
+        failure = self._outcome(state).failure
+        return failure is not None and reports(failure.error, "single_row")
 
     def _bisect(self, state: State, text: InputText, failure: Failure, flat: SizeMismatch) -> State | None:
         low, high = 1, 1024 if len(text.shape) > 3 else 1 << 17

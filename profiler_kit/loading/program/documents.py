@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, Literal
 
@@ -55,6 +56,12 @@ def find_documents(file: Path, tree: ast.Module) -> tuple[Document, ...]:
     target = Document(tree=tree, text=text, path=file, kind="target")
     root = repository_root(file)
     return (target, *_importers(file, root), *_docstrings(file, tree), *_readmes(file, tree, root))
+
+
+@lru_cache(maxsize=16)
+def importers_of(file: Path) -> tuple[Document, ...]:
+    """The files of the repository that import `file`, at most `MAX_IMPORTERS`, the nearest first."""
+    return tuple(_importers(file, repository_root(file)))
 
 
 def _importers(file: Path, root: Path) -> Iterator[Document]:

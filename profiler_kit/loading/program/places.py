@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.names import FunctionNode
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -24,6 +26,21 @@ class Place:
     def where(self) -> str:
         """The location of the statement, as ``train.py:41``."""
         return self.document.at(self.statement.lineno)
+
+
+def method_around(scopes: Sequence[Scope]) -> tuple[ast.ClassDef, FunctionNode] | None:
+    """The innermost method of a class among nested `scopes`, and its class; None outside of methods with an instance."""
+    for owner, function in reversed(list(pairwise(scopes))):
+        decorators = {name.id for name in getattr(function, "decorator_list", ()) if isinstance(name, ast.Name)}
+        is_method = isinstance(owner, ast.ClassDef) and isinstance(function, FunctionNode) and function.args.args
+        if is_method and not decorators & {"staticmethod", "classmethod"}:
+            return owner, function  # type: ignore[return-value]
+    return None
+
+
+def scopes_around(tree: ast.Module, node: ast.AST) -> tuple[Scope, ...]:
+    """The functions and classes of `tree` around `node`, the outermost first."""
+    return tuple(parent for parent in ancestors(tree, node) if isinstance(parent, Scope))[::-1]
 
 
 @lru_cache(maxsize=64)

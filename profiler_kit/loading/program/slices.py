@@ -93,11 +93,17 @@ def _is_table(value: ast.expr) -> bool:
 
 
 class Slicer:
-    """Backward slices of statement lists. `expanded` are functions and classes whose bodies' names are needed too."""
+    """Backward slices of statement lists. `expanded` are functions and classes whose bodies' names are needed too.
 
-    def __init__(self, facts: DocumentFacts, expanded: Mapping[str, ast.AST]) -> None:
+    `fixed` are names whose values no statement makes or changes.
+    """
+
+    def __init__(
+        self, facts: DocumentFacts, expanded: Mapping[str, ast.AST], fixed: frozenset[str] = frozenset()
+    ) -> None:
         self.facts = facts
         self._expanded = expanded
+        self._fixed = fixed
         self._aliases: dict[str, set[str]] = {}
 
     def slice(self, statements: Iterable[ast.stmt], needed: set[str]) -> list[ast.stmt]:
@@ -125,7 +131,7 @@ class Slicer:
         needed |= reached(needed, lambda name: used_names(nodes[name]) - self.facts.builtins if name in nodes else ())
 
     def _need(self, needed: set[str], names: Iterable[str]) -> None:
-        added = set(names) - self.facts.builtins
+        added = set(names) - self.facts.builtins - self._fixed
         self._expand(added)
         needed |= added
 

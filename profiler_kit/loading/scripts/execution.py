@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler_kit.foreign import has_class
-from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.documents import Document, importers_of
 from profiler_kit.loading.program.names import (
     BUILTINS,
     STAR,
@@ -19,12 +19,22 @@ from profiler_kit.loading.program.names import (
     argument,
     bound_names,
     default_of,
+    last_name,
     parameter_names,
     used_names,
 )
-from profiler_kit.loading.program.places import Place, Scope, conditions, place_of, preceding, script_statements
+from profiler_kit.loading.program.places import (
+    Place,
+    Scope,
+    conditions,
+    method_around,
+    place_of,
+    preceding,
+    script_statements,
+)
 from profiler_kit.loading.program.slices import Slicer, facts_of
 from profiler_kit.loading.scripts.importing import ImportSession
+from profiler_kit.loading.scripts.instances import Instance, attribute_values
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.runner import Runner, future_flags, open_names
@@ -157,8 +167,11 @@ class Evaluator:
         expanded = {**facts.functions, **(self._incomplete_classes(facts.classes) if is_target else facts.classes)}
         needed = set(names) - facts.builtins - bindings.keys()
         layers: list[tuple[Scope | None, list[str], list[ast.stmt]]] = []
+        method = method_around(place.scopes)
+        instance = frozenset({method[1].args.args[0].arg} if method is not None else ())
+        needed -= instance
         for scope, statements in _layers(place):
-            slicer = Slicer(facts, expanded)
+            slicer = Slicer(facts, expanded, instance)
             unresolved = set(needed)
             parts = slicer.slice(statements, unresolved)
             if scope is None and unresolved - base.keys() and any(STAR in bound_names(s) for s in statements):
@@ -166,7 +179,7 @@ class Evaluator:
                 parts = slicer.slice(statements, unresolved)
             parameters = parameter_names(scope.args) if isinstance(scope, FunctionNode) else []
             layers.append((scope, [name for name in parameters if name in unresolved], parts))
-            needed = unresolved - set(parameters) - bindings.keys()
+            needed = unresolved - set(parameters) - bindings.keys() - instance
         for name in needed - base.keys() - {STAR}:
             if hasattr(self.module, name):
                 base[name] = getattr(self.module, name)  # a README shows names of the file without their import
@@ -175,6 +188,9 @@ class Evaluator:
         for scope, parameters, parts in reversed(layers):
             if isinstance(scope, FunctionNode):
                 namespace = dict(namespace)
+                if method is not None and scope is method[1]:
+                    (name,) = instance
+                    namespace[name] = self._instance(place.document, method[0], name, bindings, depth)
                 for name in parameters:
                     namespace[name] = self._parameter(place, scope, name, bindings, depth)
             elif is_target:
@@ -216,6 +232,47 @@ class Evaluator:
                 if name in namespace:
                     names[name] = namespace[name]
 
+    def _instance(
+        self, document: Document, owner: ast.ClassDef, name: str, bindings: Mapping[str, Any], depth: int
+    ) -> Instance:
+        """The object `name` in the methods of `owner`. `bindings` may fix attributes: ``self.model``."""
+        classes = facts_of(document.tree).classes
+
+        def evaluate(attribute: str) -> Any:
+            failure: EvaluationError | None = None
+            for place, value in attribute_values(document, owner, classes, attribute):
+                result = self._attempt(place, value, bindings, depth)
+                if not isinstance(result, EvaluationError):
+                    return result
+                failure = failure or result
+            raise failure or EvaluationError(
+                f"no method of {owner.name} assigns {name}.{attribute}", document.at(owner.lineno)
+            )
+
+        prefix = f"{name}."
+        fixed = {key.removeprefix(prefix): value for key, value in bindings.items() if key.startswith(prefix)}
+        return Instance(evaluate, fixed)
+
+    def _attempt(
+        self, place: Place, expression: ast.expr, bindings: Mapping[str, Any], depth: int
+    ) -> Any | EvaluationError:
+        """The value of `expression` at another `place`, one call or method further away; the reason if it has none."""
+        try:
+            if depth >= _MAX_DEPTH:
+                raise EvaluationError("it depends on too many calls", place.where)
+            namespace = self._namespace(place, used_names(expression), bindings, depth + 1)
+            value = self._evaluate(place, expression, namespace)
+        except EvaluationError as error:
+            return error
+        except UnavailableError as error:
+            return EvaluationError(error.reason, error.where)
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            return EvaluationError(one_line_message(error), place.where)
+        if isinstance(value, Placeholder):
+            reason = placeholder_error(value)
+            return EvaluationError(reason.reason, reason.where)
+        return value
+
     def _parameter(
         self, place: Place, function: FunctionNode, name: str, bindings: Mapping[str, Any], depth: int
     ) -> Any:
@@ -227,20 +284,10 @@ class Evaluator:
         owner = definition.scopes[-1] if definition.scopes and isinstance(definition.scopes[-1], ast.ClassDef) else None
         errors: list[EvaluationError] = []
         for call_place, passed in self._passed(place.document, function, owner, name):
-            try:
-                namespace = self._namespace(call_place, used_names(passed), bindings, depth + 1)
-                value = self._evaluate(call_place, passed, namespace)
-            except EvaluationError as error:
-                errors.append(error)
-            except UnavailableError as error:
-                errors.append(EvaluationError(error.reason, error.where))
-            except (Exception, SystemExit) as error:  # noqa: BLE001
-                errors.append(EvaluationError(one_line_message(error), call_place.where))
-            else:
-                if not isinstance(value, Placeholder):
-                    return value
-                reason = placeholder_error(value)
-                errors.append(EvaluationError(reason.reason, reason.where))
+            value = self._attempt(call_place, passed, bindings, depth)
+            if not isinstance(value, EvaluationError):
+                return value
+            errors.append(value)
         default = default_of(function.args, name) or _option_default(function, name)
         if default is not None:
             outside = Place(document=place.document, scopes=definition.scopes, statement=function)
@@ -261,15 +308,17 @@ class Evaluator:
         positional = [p.arg for p in (*function.args.posonlyargs, *function.args.args)][owner is not None :]
         position = positional.index(name) if name in positional else None
         count = 0
-        others = self.documents() if document.kind == "target" else ()
+        others = self.documents()
+        if document.kind == "importer" and document.path is not None:
+            others = importers_of(document.path)
         for other in (document, *(other for other in others if other is not document)):
             inside = set(ast.walk(function)) if other is document else set()
             for node in ast.walk(other.tree):
                 if not isinstance(node, ast.Call) or node in inside:
                     continue
-                if not (isinstance(node.func, ast.Name) and node.func.id == called):
+                if last_name(node.func) != called or not _is_named(node.func, other):
                     continue
-                passed = argument(node, name, position)
+                passed = argument(node, name, position) or _unpacked(node, name)
                 if passed is not None and count < _MAX_CALLS:
                     count += 1
                     yield place_of(other, node), passed
@@ -288,6 +337,22 @@ def _layers(place: Place) -> Iterator[tuple[Scope | None, list[ast.stmt]]]:
         statement = scope
     body = place.document.tree.body
     yield None, preceding(body, place.statement) if is_innermost and not place.scopes else script_statements(body)
+
+
+def _is_named(function: ast.expr, document: Document) -> bool:
+    """Whether a call names its `function` directly, or as an attribute of an imported module."""
+    if isinstance(function, ast.Attribute):
+        return isinstance(function.value, ast.Name) and function.value.id in facts_of(document.tree).origins
+    return isinstance(function, ast.Name)
+
+
+def _unpacked(call: ast.Call, name: str) -> ast.expr | None:
+    """``options[NAME]`` where the call passes ``**options``."""
+    mapping = next((word.value for word in call.keywords if word.arg is None), None)
+    if mapping is None:
+        return None
+    item = ast.Subscript(value=mapping, slice=ast.Constant(value=name), ctx=ast.Load())
+    return ast.fix_missing_locations(ast.copy_location(item, mapping))
 
 
 def _option_default(function: FunctionNode, name: str) -> ast.expr | None:

@@ -158,7 +158,8 @@ class ScriptSteps:
             name = free.pop(0)
             if name in inputs or name in constants or name in labels or name in model_variables:
                 continue
-            if name in names:
+            attribute = code.attributes.get(name)
+            if name in names or (attribute is not None and dotted_name(attribute) in names):
                 model_variables.append(name)
                 continue
             statement = derived.statement(name)
@@ -170,7 +171,7 @@ class ScriptSteps:
             if derived.is_data(name) and not _is_called(name, code, directly=True):
                 labels.append(name)
                 continue
-            variable = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), code.statement)
+            variable = attribute or ast.copy_location(ast.Name(id=name, ctx=ast.Load()), code.statement)
             value = self._value(document, code.statement, variable, names)
             if value is _MISSING:
                 if _is_called(name, code):
@@ -184,7 +185,8 @@ class ScriptSteps:
         variables = tuple(name for name in inputs if name in code.free_names or _reads(statements, name))
         order = {name: index for index, name in enumerate(derived.data_order())}
         labels.sort(key=lambda name: order.get(name, len(order)))
-        criterion = constants.get(code.label)
+        spelled = {attribute.attr: name for name, attribute in code.attributes.items()}
+        criterion = constants.get(spelled.get(code.label, code.label))
         label = type(criterion).__name__ if isinstance(criterion, nn.Module) else code.label
         return ScriptLoss(
             name=label,
@@ -208,8 +210,8 @@ class ScriptSteps:
 
 
 def _bindings(names: frozenset[str], model: nn.Module) -> dict[str, Any]:
-    """`model` as the value of the variables among `names`."""
-    return dict.fromkeys((name for name in names if "." not in name), model)
+    """`model` as the value of the variables, and of the attributes of ``self``, among `names`."""
+    return dict.fromkeys((name for name in names if name.count(".") < 2), model)
 
 
 def _is_called(name: str, code: StepCode, *, directly: bool = False) -> bool:

@@ -6,7 +6,7 @@ import ast
 import copy
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -21,7 +21,7 @@ from profiler_kit.loading.program.names import (
     target_names,
     used_names,
 )
-from profiler_kit.loading.program.places import ancestors
+from profiler_kit.loading.program.places import ancestors, method_around, scopes_around
 from profiler_kit.loading.program.slices import DocumentFacts, Slicer, facts_of
 
 OUTPUT: Final = "model_output"
@@ -51,6 +51,7 @@ class StepCode:
     - `before`: the statements of the step before the call of the model; `loop_names`: the names that its loops bind, in
       order.
     - `text`: the expression of the loss as written; `label`: a short name.
+    - `attributes`: the free names that stand for attributes of ``self``, and these.
     """
 
     statements: tuple[ast.stmt, ...]
@@ -63,6 +64,7 @@ class StepCode:
     loop_names: tuple[str, ...]
     text: str
     label: str
+    attributes: Mapping[str, ast.Attribute]
 
 
 def find_step_codes(tree: ast.Module, names: frozenset[str], decide: Decide) -> Iterator[StepCode]:
@@ -128,7 +130,8 @@ def _step_code(
 ) -> StepCode | None:
     statement = next(node for node in ancestors(tree, call) if isinstance(node, ast.stmt))
     path = _path(statement, tree)
-    step = _Step(names, path.before)
+    method = method_around(scopes_around(tree, statement))
+    step = _Step(names, path.before, method[1].args.args[0].arg if method is not None else None)
     slicer = _StepSlicer(facts_of(tree), step, decide)
     value, before = step.rewritten(loss), step.block(path.before)
     needed = set(used_names(value) - slicer.facts.builtins)
@@ -150,6 +153,7 @@ def _step_code(
         loop_names=tuple(path.loop_names),
         text=text,
         label=label,
+        attributes=step.attributes,
     )
 
 
@@ -228,11 +232,14 @@ def _is_without_gradients(statement: ast.With | ast.AsyncWith) -> bool:
 class _Step:
     """Rewrites a step: the call of the model becomes the name `OUTPUT`, and attributes that the step assigns become variables.
 
+    So do those of the `instance` whose method it is: `attributes` has them by their new names.
     Nodes without either stay the same objects. `calls` has the call of each `OUTPUT`, `originals` that of changed statements.
     """
 
-    def __init__(self, names: frozenset[str], statements: Iterable[ast.stmt]) -> None:
+    def __init__(self, names: frozenset[str], statements: Iterable[ast.stmt], instance: str | None) -> None:
         self._names = names
+        self._instance = instance
+        self.attributes: dict[str, ast.Attribute] = {}
         self._assigned = {name for s in statements for name in dotted_names(s, ast.Store) if "." in name}
         self.calls: dict[ast.AST, ast.Call] = {}
         self.originals: dict[ast.AST, ast.stmt] = {}
@@ -264,8 +271,15 @@ class _Step:
         return changed
 
     def _variable(self, node: ast.AST) -> ast.Name | None:
-        if isinstance(node, ast.Attribute) and dotted_name(node) in self._assigned:
-            return ast.Name(id=(dotted_name(node) or "").replace(".", "_"), ctx=node.ctx)
+        if isinstance(node, ast.Attribute):
+            dotted = dotted_name(node)
+            is_own = isinstance(node.value, ast.Name) and node.value.id == self._instance
+            if dotted is None or not (is_own or dotted in self._assigned):
+                return None
+            name = dotted.replace(".", "_")
+            if dotted not in self._assigned:
+                self.attributes[name] = node
+            return ast.Name(id=name, ctx=node.ctx)
         if not isinstance(node, ast.Call):
             return None
         if (dotted_name(node.func) or "").removesuffix(".forward") not in self._names:

@@ -1,0 +1,64 @@
+"""Objects of a script's own classes, such as a trainer: their attributes have the values that the methods assign."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.names import FunctionNode, assigned
+from profiler_kit.loading.program.places import Place, place_of
+
+
+class Instance:
+    """Stands for ``self``. An attribute is evaluated when it is read, where a method assigns it, and once."""
+
+    def __init__(self, evaluate: Callable[[str], Any], fixed: Mapping[str, Any]) -> None:
+        vars(self).update(fixed)
+        self.__evaluate = evaluate
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # of protocols, such as that of copies
+            raise AttributeError(name)
+        value = self.__evaluate(name)
+        vars(self)[name] = value
+        return value
+
+
+def attribute_values(
+    document: Document, owner: ast.ClassDef, classes: Mapping[str, ast.ClassDef], name: str
+) -> list[tuple[Place, ast.expr]]:
+    """The values that the methods of `owner` and of its bases in the file assign to the attribute `name`.
+
+    Those of ``__init__`` come first, then those of other methods, then those of the class itself. ``None`` comes last: it stands
+    for a value that another method sets.
+    """
+    values = _attribute_values(document, owner, classes, name)
+    return sorted(values, key=lambda found: isinstance(found[1], ast.Constant) and found[1].value is None)
+
+
+def _attribute_values(
+    document: Document, owner: ast.ClassDef, classes: Mapping[str, ast.ClassDef], name: str
+) -> Iterator[tuple[Place, ast.expr]]:
+    methods = [node for node in owner.body if isinstance(node, FunctionNode)]
+    methods.sort(key=lambda method: method.name != "__init__")
+    for method in methods:
+        instance = method.args.args[0].arg if method.args.args else ""
+        for node in ast.walk(method):
+            for target, value in assigned(node):
+                if _is_attribute(target, instance, name):
+                    yield place_of(document, node), value
+    for node in owner.body:
+        for target, value in assigned(node):
+            if isinstance(target, ast.Name) and target.id == name:
+                yield place_of(document, node), value
+    for base in owner.bases:
+        inherited = classes.get(base.id) if isinstance(base, ast.Name) else None
+        if inherited is not None and inherited is not owner:
+            yield from _attribute_values(document, inherited, classes, name)
+
+
+def _is_attribute(target: ast.expr, instance: str, name: str) -> bool:
+    is_attribute = isinstance(target, ast.Attribute) and target.attr == name
+    return is_attribute and isinstance(target.value, ast.Name) and target.value.id == instance  # type: ignore[attr-defined]
