@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Final
 
 from torch import nn
@@ -20,6 +21,7 @@ from profiler_kit.loading.candidates.building import (
     uses_missing_package,
 )
 from profiler_kit.loading.candidates.candidate import Candidate
+from profiler_kit.loading.candidates.classes import is_part_name
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel
@@ -187,12 +189,12 @@ class Construction:
         )
 
     def _alternative(self, candidate: Candidate) -> str | None:
-        """The target text of the best other candidate that needs no arguments; None without one."""
-        for other in self.ranked:
-            is_plain = other.evidence in ("factory", "class") and other.name != candidate.name
-            if is_plain and not missing_arguments(other.value, {}):
-                return f"{self.source.name}:{other.name}"
-        return None
+        """The target text of the best other candidate that needs no arguments, or of a part of the model; None without one."""
+        others = [other for other in self.ranked if other.name != candidate.name]
+        plain = (o for o in others if o.evidence in ("factory", "class") and not missing_arguments(o.value, {}))
+        parts = (o for o in others if o.evidence == "part" and not is_part_name(o.name))
+        other = next(chain(plain, parts), None)
+        return f"{self.source.name}:{other.name}" if other is not None else None
 
     def _evaluated(self, candidate: Candidate) -> Any:
         source, site = self.source, candidate.site
@@ -233,10 +235,6 @@ class Construction:
         error = TargetError(f"{main.message}; {join_words(others)} failed too", where=main.where, hint=main.hint)
         error.__cause__ = main.__cause__
         return error
-
-
-def _parameter_count(model: Any) -> int:
-    return sum(parameter.numel() for parameter in model.parameters()) if isinstance(model, nn.Module) else 0
 
 
 def _has_parameters(model: Any) -> bool:
