@@ -1,7 +1,7 @@
 """Finds the phases of a loop that somebody else wrote, by hooks of PyTorch, and reports each change of phase.
 
 - forward: calls of the model, by its forward hooks;
-- loss: from the end of forward to the start of backward;
+- loss: from the end of forward to the start of backward; a call of the model without gradients has none;
 - backward: ``torch.autograd.backward``, which ``Tensor.backward`` and gradient scalers call;
 - optimizer: the hooks that PyTorch offers for the steps of all optimizers, and ``zero_grad``;
 - data: fetching from a ``DataLoader``; transfer: from there to the forward pass, on a GPU;
@@ -65,6 +65,7 @@ class PhaseHooks:
         self._open: list[Phase] = []
         self._has_calls = self._is_evaluation = False
         self._other_calls = 0  # that run, one inside the other
+        self._between: Phase = "other"  # the phase that goes on outside of all calls
         self._after_data: Phase = "transfer" if any(map(_is_on_cuda, models)) else "other"
         self._hooks = ExitStack()
 
@@ -102,7 +103,7 @@ class PhaseHooks:
     def start_step(self) -> None:
         """Report the start of a step."""
         self._open.clear()
-        self._is_evaluation, self._other_calls = False, 0
+        self._is_evaluation, self._other_calls, self._between = False, 0, "other"
         self.mark("other")
 
     @contextmanager
@@ -147,7 +148,11 @@ class PhaseHooks:
             self._is_evaluation = False
             self._leave("other", "other")
         else:
-            self._leave("forward", "loss")
+            self._leave("forward", self._after_call())
+
+    def _after_call(self) -> Phase:
+        """The phase after a call of a model: the loss, if the call has gradients; else what went on before it."""
+        return "loss" if torch.is_grad_enabled() else self._between
 
     def _still_watches_before_work(self) -> bool:
         """Call `before_work` outside of phases. False if that has replaced the hooks, which begin with the next call.
@@ -177,6 +182,8 @@ class PhaseHooks:
         while self._open.pop() != phase:
             pass
         outer = self._open[-1] if self._open else None
+        if outer is None:
+            self._between = next_phase
         is_next = outer is None or (outer == "optimizer" and next_phase == "loss")
         self._safely(self.mark, next_phase if is_next else outer)
 
@@ -215,7 +222,7 @@ class PhaseHooks:
         if not torch.compiler.is_compiling() and self._is_watched() and self._other_calls:
             self._other_calls -= 1
             if not self._other_calls:
-                self._leave("forward", "loss")
+                self._leave("forward", self._after_call())
 
     def _wrapped_forward(self, model: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: self.around_forward(model, args, kwargs, lambda: original(*args, **kwargs))

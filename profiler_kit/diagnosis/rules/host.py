@@ -46,7 +46,15 @@ def _outside_operators(report: Report | TraceReport, step: StepWork) -> StepPart
         return None
     calls = [a for a in step.trace.activities if a.phase not in ("data", "communication") and is_own_call(a)]
     main = next((a for a in calls if a.ns >= MAIN_CALL_SHARE * _python_ns(step)), None)
+    gaps_ns = sum(activity.long_ns for activity in long_calls(step) if not is_operator(activity.name))
     is_uncertain = isinstance(report, Report) and _timed_share(report) is None
+    where, advice = "The profiler adds to it.", _overhead_advice(step.facts, compiled=step.trace.compiled)
+    if main is not None:
+        where = f"Most of it passes in {call_name(main)} ({text(main.ns, 'ns')})."
+        advice = _long_call_advice(step.facts)
+    elif gaps_ns >= MAIN_CALL_SHARE * _python_ns(step):  # no framework takes a millisecond between two operators
+        where = f"{text(gaps_ns, 'ns')} of it pass in gaps of at least {text(LONG_CALL_NS, 'ns')}: work of the loop, or waiting."
+        advice = _see_code_advice(step.facts)
     return StepPart(
         share=share,
         share_name="share outside operators",
@@ -55,9 +63,9 @@ def _outside_operators(report: Report | TraceReport, step: StepWork) -> StepPart
         sentences=(
             f"Python, autograd and waiting threads take {text(_python_ns(step), 'ns')} of "
             f"{text(step.span_ns, 'ns')}; operators take {text(step.busy_ns, 'ns')}.",
-            f"Most of it passes in {call_name(main)} ({text(main.ns, 'ns')})." if main else "The profiler adds to it.",
+            where,
         ),
-        advice=_long_call_advice(step.facts) if main else _overhead_advice(step.facts, compiled=step.trace.compiled),
+        advice=advice,
         measures=(("span", step.span_ns, "ns"), ("operator time", step.busy_ns, "ns")),
         claims=idle_claims("python"),
     )
