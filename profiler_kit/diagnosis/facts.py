@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.command_lines import kit_command
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.traces import TraceSummary
 
 HALF: Final = frozenset({"bfloat16", "float16"})
+STACKS: Final = "torch.profiler.profile(with_stack=True)"
 _HALF_MATH: Final = frozenset({"f16", "bf16"})
 
 
@@ -24,6 +27,7 @@ class Facts:
     - `half`: convolutions and products compute in 16 bits.
     - `dtypes`: the floating-point types of the tensors that operators read; empty where they are not recorded.
     - `examples`: the examples of a step; None where nothing shows their number.
+    - `stacks`: the code or the command that records the same with the calls of Python functions.
     """
 
     has_steps: bool = True
@@ -34,6 +38,7 @@ class Facts:
     half: bool = False
     dtypes: frozenset[str] = frozenset()
     examples: int | None = None
+    stacks: str = STACKS
 
     @property
     def trains(self) -> bool:
@@ -102,11 +107,20 @@ def _is_half(trace: TraceSummary) -> bool:
     return 2 * half_ns > sum(kernel.kernel_ns for kernel in stated)
 
 
+def _with_stacks(target: TargetInfo) -> str:
+    if not target.is_loop:
+        return STACKS
+    if target.seen is None:
+        return "session(model, stacks=True)"
+    return kit_command("run", "--stacks", target.seen.program, *target.seen.arguments)
+
+
 def _report_facts(report: Report) -> Facts:
     target, run = report.target, report.baseline()
     trains = target.mode == "train"
     return Facts(
         is_pass=not trains,
+        stacks=_with_stacks(target),
         has_backward=trains,
         has_optimizer=trains and bool(target.optimizer),
         has_loader=target.has_loader,

@@ -68,6 +68,7 @@ def run_under(configs: Sequence[RunConfig], program: Program, options: RunOption
 
     settings = {"steps": options.steps, "traced": options.traced, "at": options.at, "skip": options.skip}
     numbers = [word for name, value in settings.items() if value is not None for word in (f"--{name}", str(value))]
+    numbers += ["--stacks"] * options.stacks
     words = [*(["-m"] if program.is_module else []), program.name, *program.arguments]
 
     def command(name: str, folder: Path) -> list[str]:

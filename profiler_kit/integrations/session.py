@@ -46,13 +46,15 @@ class LoopOptions:
     """What is recorded of a loop, and the folder of its report.
 
     `skip`: warm-up steps; None until steps are steady, or `WARMUP` in a job of several ranks, which all record the same steps.
-    `steps`, `traced`: timed and traced steps. `loss_fn`, `labels`: the loss that is counted.
+    `steps`, `traced`: timed and traced steps. `stacks`: traces have the calls of Python functions. `loss_fn`, `labels`: the
+    loss that is counted.
     """
 
     out: Path
     skip: int | None = WARMUP
     steps: int = TIMED
     traced: int = TRACED
+    stacks: bool = False
     quiet: bool = False
     convention: str = DEFAULT_CONVENTION
     loss_fn: Callable[..., Any] | None = None
@@ -112,6 +114,7 @@ class LoopSession:
             warmup=warmup,
             timed=options.steps,
             traced=options.traced,
+            stacks=options.stacks,
             trace=trace,
         )
         recorder.on_error(self._give_up)
@@ -284,6 +287,7 @@ def session(
     warmup: int = WARMUP,
     steps: int = TIMED,
     traced: int = TRACED,
+    stacks: bool = False,
     loss_fn: Callable[..., Any] | None = None,
     labels: Any = (),
     convention: str = DEFAULT_CONVENTION,
@@ -293,7 +297,8 @@ def session(
 
     The first `warmup` steps are not timed, the next `steps` are timed without the profiler, one step warms the profiler up and
     `traced` steps are traced. Then the report is written to the folder `out` and all hooks are removed. If the loop ends
-    earlier, the report has the steps so far.
+    earlier, the report has the steps so far. With `stacks`, the traced steps record the calls of Python functions, so that
+    findings name functions and lines; they take longer.
 
     `model` is the module that the loop calls (after ``torch.compile``, inside or outside of DistributedDataParallel). Its
     FLOPs and memory are counted for the inputs that the loop passes. With `loss_fn` and the `labels` of a batch, the loss
@@ -316,6 +321,7 @@ def session(
         skip=max(1, warmup),
         steps=steps,
         traced=traced,
+        stacks=stacks,
         loss_fn=loss_fn,
         labels=labels,
         convention=convention,

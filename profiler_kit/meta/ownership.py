@@ -27,11 +27,11 @@ def wrapped_calls(paths: Mapping[int, str], around: Callable[[str, Call], Any]) 
     """
     original = nn.Module.__call__
 
-    def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        path = paths.get(id(module))
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # torch's tracer of stacks reads `self` here
+        path = paths.get(id(self))
         if path is None:
-            return original(module, *args, **kwargs)
-        return around(path, lambda: original(module, *args, **kwargs))
+            return original(self, *args, **kwargs)
+        return around(path, lambda: original(self, *args, **kwargs))
 
     nn.Module.__call__ = call  # type: ignore[method-assign]
     try:

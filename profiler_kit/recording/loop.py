@@ -55,6 +55,7 @@ class Recorder:
         warmup: int | None,
         timed: int,
         traced: int,
+        stacks: bool = False,
         trace: Path,
         models: Sequence[nn.Module] = (),
         others: Sequence[nn.Module] = (),
@@ -65,7 +66,7 @@ class Recorder:
         self._model = model
         self._are_models_known = bool(models)
         self._warmup, self._until_steady = warmup or MAX_WARMUP_STEPS, warmup is None
-        self._timed, self._traced = timed, traced
+        self._timed, self._traced, self._stacks = timed, traced, stacks
         self._trace_file = trace
         self._cuda = self.device.type == "cuda"
         self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer, others=others)
@@ -288,7 +289,7 @@ class Recorder:
         # The profiler imports torch._inductor, and optimizers import torch._dynamo. The two import each other: in two threads
         # at once, from different ends, Python breaks the import of one of them.
         importlib.import_module("torch._dynamo")
-        self._profiler = profiled(self._cuda, self._traced)
+        self._profiler = profiled(self._cuda, self._traced, stacks=self._stacks)
         self._profiler.__enter__()
         self._open_step_mark()
 

@@ -29,11 +29,14 @@ def traced_steps(runner: Runner, count: int, path: Path) -> None:
     write_trace(profiler, path)
 
 
-def profiled(cuda: bool, count: int) -> profile:
-    """torch's profiler for one warm-up step and `count` recorded steps. `cuda`: record device work too."""
+def profiled(cuda: bool, count: int, *, stacks: bool = False) -> profile:
+    """torch's profiler for one warm-up step and `count` recorded steps.
+
+    `cuda`: record device work too. `stacks`: record the calls of Python functions, which makes steps slower.
+    """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=count, repeat=1)
-    return profile(activities=activities, schedule=schedule, acc_events=True)
+    return profile(activities=activities, schedule=schedule, acc_events=True, with_stack=stacks)
 
 
 def write_trace(profiler: profile, path: Path) -> None:

@@ -611,3 +611,41 @@ def test_a_program_without_an_optimizer_has_none_in_its_report(folder: Path) -> 
     target = report_of(folder)["target"]
     assert (target["mode"], target["optimizer"]) == ("train", None)
     assert [note for note in target["notes"] if note["subject"] == "optimizer"] == []
+
+
+def test_stacks_name_the_line_that_takes_the_time(folder: Path) -> None:
+    program = TRAIN.replace("    optimizer.step()\n", "    optimizer.step()\n    wait_for_nothing()\n")
+    write(folder, "import time\ndef wait_for_nothing():\n    time.sleep(0.01)\n" + program)
+    assert run(folder, "--stacks", "train.py").returncode == 0
+    first = report_of(folder)["findings"][0]
+    assert first["rule"] == "host_overhead"
+    assert "wait_for_nothing" in first["title"]
+    assert run(folder, "train.py").returncode == 0
+    first = report_of(folder)["findings"][0]
+    assert first["remedy"]["code"].split()[-3:-1] == ["run", "--stacks"]
+
+
+def test_a_call_without_gradients_has_no_loss_after_it(folder: Path) -> None:
+    write(
+        folder,
+        """\
+        import time
+        from net import *
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(60):
+            with torch.no_grad():
+                model(torch.ones(1, 16))
+            time.sleep(0.01)
+            loss = model(torch.ones(4, 16)).sum()
+            with torch.no_grad():
+                model(torch.ones(1, 16))
+            time.sleep(0.002)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    )
+    assert run(folder, "train.py").returncode == 0
+    times = {phase["phase"]: phase["stopwatch_ns"] for phase in report_of(folder)["runs"][0]["phases"]}
+    assert times["other"] > 9_000_000 > times["loss"] > 1_500_000

@@ -32,6 +32,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--traced", type=parse_non_negative, default=3, metavar="N", help="steps to trace afterwards (default: 3)"
     )
     parser.add_argument(
+        "--stacks", action="store_true",
+        help="record the calls of Python functions in the traced steps, which makes these slower: findings name lines",
+    )  # fmt: skip
+    parser.add_argument(
         "--skip", type=parse_positive, metavar="N",
         help="steps to run before the timed ones (default: until their times agree, at most 10)",
     )  # fmt: skip
@@ -77,6 +81,7 @@ def run(options: argparse.Namespace) -> Outcome:
         out=out,
         steps=options.steps,
         traced=options.traced,
+        stacks=options.stacks,
         skip=options.skip,
         at=options.at,
         stop=options.stop,

@@ -48,7 +48,8 @@ def _outside_operators(report: Report | TraceReport, step: StepWork) -> StepPart
     main = next((a for a in calls if a.ns >= MAIN_CALL_SHARE * _python_ns(step)), None)
     gaps_ns = sum(activity.long_ns for activity in long_calls(step) if not is_operator(activity.name))
     is_uncertain = isinstance(report, Report) and _timed_share(report) is None
-    where, advice = "The profiler adds to it.", _overhead_advice(step.facts, compiled=step.trace.compiled)
+    where = "The profiler adds to it."
+    advice: str | Advice = _overhead_advice(step.facts, compiled=step.trace.compiled)
     if main is not None:
         where = f"Most of it passes in {call_name(main)} ({text(main.ns, 'ns')})."
         advice = _long_call_advice(step.facts)
@@ -59,7 +60,8 @@ def _outside_operators(report: Report | TraceReport, step: StepWork) -> StepPart
         share=share,
         share_name="share outside operators",
         most="medium" if is_uncertain else "high",
-        title=f"Host overhead: {percent(share)} of the time is spent outside operators",
+        title=f"Host overhead: {percent(share)} of the time is spent outside operators"
+        + (f", most of it in {call_name(main)}" if main is not None else ""),
         sentences=(
             f"Python, autograd and waiting threads take {text(_python_ns(step), 'ns')} of "
             f"{text(step.span_ns, 'ns')}; operators take {text(step.busy_ns, 'ns')}.",
@@ -118,7 +120,7 @@ def _long_call_advice(facts: Facts) -> str:
 def _see_code_advice(facts: Facts) -> Advice:
     return advise(
         f"See which code runs meanwhile: {{code}}. Then move what a step does not need: {facts.elsewhere()}.",
-        "torch.profiler.profile(with_stack=True)",
+        facts.stacks,
     )
 
 
