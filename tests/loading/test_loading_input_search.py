@@ -269,6 +269,15 @@ class ReadsThenMixes(nn.Module):
         return y
 
 
+def test_an_input_that_torch_cannot_describe_is_a_failure() -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(x.shape[0], 1 << 50)
+
+    result = search_inputs(Net(), {}, seed=0)
+    assert isinstance(result, NoGuess)
+
+
 def test_a_loop_of_python_over_a_large_input_is_another_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meta_run, "_LOOP_S", 0.2)
 
