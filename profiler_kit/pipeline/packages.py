@@ -31,6 +31,7 @@ PACKAGES: Final = (
     ("msgspec", "reading traces and saved reports"),
     ("rich", "text on the terminal"),
     ("tabulate", "Markdown tables"),
+    ("pyyaml", "configurations that a repository states in YAML"),
     ("tomlkit", "changes of budgets in pyproject.toml"),
     ("cloudpickle", "analyze(model, inputs) in Python"),
     *((("tomli", "budgets in pyproject.toml"),) if sys.version_info < (3, 11) else ()),

@@ -33,6 +33,19 @@ OnOptimizer = Callable[[torch.optim.Optimizer], None]
 _COMPILED_CALL: Final = "_compiled_call_impl"  # set by module.compile(); hooks are inside of it
 
 
+class _Hook:
+    """A hook on a module of the program. In a copy or a pickle of the module, which is the program's, it does nothing."""
+
+    def __init__(self, action: Callable[..., None]) -> None:
+        self._action = action
+
+    def __call__(self, *args: Any) -> None:
+        self._action(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")  # takes anything, and is in every Python
+
+
 class PhaseHooks:
     """Calls `mark` at each change of phase in the thread that installed it. `models` are the modules that the loop calls.
 
@@ -83,12 +96,12 @@ class PhaseHooks:
                 if getattr(model, _COMPILED_CALL, None) is not None:  # a hook would become part of the compiled code
                     hooks.enter_context(replaced(model, _COMPILED_CALL, partial(self._wrapped_forward, model)))
                     continue
-                before = model.register_forward_pre_hook(self._before_forward, prepend=True, with_kwargs=True)
+                before = model.register_forward_pre_hook(_Hook(self._before_forward), prepend=True, with_kwargs=True)
                 hooks.callback(before.remove)
-                hooks.callback(model.register_forward_hook(self._after_forward, always_call=True).remove)
+                hooks.callback(model.register_forward_hook(_Hook(self._after_forward), always_call=True).remove)
             for module in self._others:
-                hooks.callback(module.register_forward_pre_hook(self._before_other, prepend=True).remove)
-                hooks.callback(module.register_forward_hook(self._after_other, always_call=True).remove)
+                hooks.callback(module.register_forward_pre_hook(_Hook(self._before_other), prepend=True).remove)
+                hooks.callback(module.register_forward_hook(_Hook(self._after_other), always_call=True).remove)
             hooks.callback(register_optimizer_step_pre_hook(self._before_optimizer).remove)
             hooks.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
             self._hooks = hooks.pop_all()

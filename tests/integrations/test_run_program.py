@@ -649,3 +649,20 @@ def test_a_call_without_gradients_has_no_loss_after_it(folder: Path) -> None:
     assert run(folder, "train.py").returncode == 0
     times = {phase["phase"]: phase["stopwatch_ns"] for phase in report_of(folder)["runs"][0]["phases"]}
     assert times["other"] > 9_000_000 > times["loss"] > 1_500_000
+
+
+def test_a_model_is_copied_and_saved_while_it_is_recorded(folder: Path) -> None:
+    program = "import copy, io, pickle\n" + TRAIN + (
+        "    best = copy.deepcopy(model)\n"
+        "    file = io.BytesIO()\n"
+        "    torch.save(model, file)\n"
+        "    file.seek(0)\n"
+        "    for other in (best, torch.load(file, weights_only=False), pickle.loads(pickle.dumps(model))):\n"
+        "        assert other.state_dict().keys() == model.state_dict().keys()\n"
+        "        with torch.no_grad():\n"
+        "            assert torch.equal(other(x), model(x))\n"
+    )  # fmt: skip
+    write(folder, program)
+    ended = run(folder, *FEW, "train.py")
+    assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
+    assert report_of(folder)["runs"][0]["traced_steps"] == 1
