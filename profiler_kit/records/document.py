@@ -120,9 +120,9 @@ class Chart:
       index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
       FLOP/byte, `rate` in FLOP/s and `ns`.
-    - ``timeline``: `lanes`, their names; `names` of the boxes, and the `families` that color them: a phase, a kernel family or
-      a cause of idle time, or None; `boxes`, each with lane, start, end (ns from the start of the step) and the index of its
-      name.
+    - ``timeline``: `lanes`, their names; `names` of the boxes, and the `families` that color them: a phase, ``work:``
+      with what kernels or operators do, ``idle:`` with its cause, or None; `boxes`, each with lane, start, end (ns from the start
+      of the step), the index of its name, and 1 if it belongs to another step; `step_ns`, the length of the step on the host.
     - ``tree``: `sides`, two labels; `figures`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`,
       `path`, `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key the
       figures of both sides including children, None where the module does not exist.

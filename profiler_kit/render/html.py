@@ -12,6 +12,7 @@ from typing import Final
 
 from profiler_kit.records.document import Block, Chart, Document, FindingList, Paragraph, RemedyList, Section, Table
 from profiler_kit.render import Renderer, RenderOptions
+from profiler_kit.render._colors import COLORS, OTHER_COLORS
 from profiler_kit.render._html_blocks import (
     Links,
     finding_list,
@@ -60,6 +61,7 @@ def render(document: Document, options: RenderOptions) -> str:
 <script type="application/json" id="charts">{charts}</script>
 <script>{_file("vendor.js")}</script>
 <script>"use strict";(() => {{
+const COLORS = {json.dumps(COLORS)}, PALETTE = {json.dumps(OTHER_COLORS)};
 {scripts}}})();</script>
 </body>
 </html>

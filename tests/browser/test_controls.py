@@ -141,7 +141,8 @@ def test_findings_link_to_layers_and_verdicts_to_findings(open_page: OpenPage) -
     opened.page.locator(".verdict a").nth(1).click()
     assert opened.page.locator(":target").get_attribute("id") == "finding-2"
     assert opened.page.locator("#finding-2 > details").get_attribute("open") is not None
-    opened.page.locator("#finding-2 a.layer").first.click()
+    opened.page.evaluate("() => { location.hash = 'finding-3'; }")
+    opened.page.locator("#finding-3 a.layer").first.click()
     row = opened.page.locator("tr:target")
     assert row.locator("td").first.inner_text() == "conv2"
     assert row.is_visible()
@@ -223,6 +224,39 @@ def test_the_timeline_zooms(open_page: OpenPage) -> None:
     opened.page.keyboard.press("Escape")
     assert width() == 100
     assert figure.locator(".legend").inner_text().count("idle: ") > 0
+
+
+def test_the_timeline_measures_and_the_wheel_scrolls_the_page(open_page: OpenPage) -> None:
+    opened = open_page("overlapping steps")
+    figure = opened.page.locator("figure.timeline")
+    figure.scroll_into_view_if_needed()
+    figure.locator("canvas").wait_for()
+    box = figure.locator(".chart").bounding_box()
+    assert box is not None
+    boxes, ranges = opened.options("timeline")["series"]
+    assert {entry[4] for entry in boxes["data"]} == {0, 1}
+    (step,) = ranges["data"]
+    assert 0 == step[0] < step[1] < max(entry[2] for entry in boxes["data"])
+    mouse, left, middle = opened.page.mouse, box["x"] + box["width"] / 2, box["y"] + 60
+    opened.page.keyboard.down("Shift")
+    mouse.move(left, middle)
+    mouse.down()
+    mouse.move(left + 100, middle, steps=4)
+    mouse.up()
+    opened.page.keyboard.up("Shift")
+    zoom, (_, ranges) = opened.options("timeline")["dataZoom"][0], opened.options("timeline")["series"]
+    assert (zoom["start"], zoom["end"]) == (0, 100), "measuring does not move the chart"
+    start, end = ranges["data"][-1]
+    unit = opened.page.evaluate(
+        """() => { const chart = vendor.echarts.getInstanceByDom(document.querySelector("figure.timeline .chart"));
+          return chart.convertFromPixel({ xAxisIndex: 0 }, 101) - chart.convertFromPixel({ xAxisIndex: 0 }, 1); }"""
+    )
+    assert end - start == pytest.approx(unit, rel=0.02)
+    assert figure.locator("output").inner_text().endswith(("ms", "us", "ns"))
+    before = opened.page.evaluate("scrollY")
+    mouse.wheel(0, 100)
+    opened.eventually(lambda: opened.page.evaluate("scrollY") > before)
+    assert opened.options("timeline")["dataZoom"][0]["end"] == 100
 
 
 def test_the_straggler_is_red(open_page: OpenPage) -> None:

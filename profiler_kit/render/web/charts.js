@@ -94,7 +94,7 @@ const draw = {
           const row = rows[api.value(1)], [x, y] = api.coord([api.value(0), api.value(1)]);
           const [low] = api.coord([api.value(2), api.value(1)]), [high] = api.coord([api.value(3), api.value(1)]);
           const isRight = Math.max(x, high) + 12 + 6.4 * label(row).length < api.getWidth();
-          const stroke = { better: PALETTE[2], worse: PALETTE[0] }[row.outcome] || style("--muted");
+          const stroke = style({ better: "--less", worse: "--more" }[row.outcome] || "--muted");
           return { type: "group", children: [
             { type: "line", shape: { x1: low, y1: y, x2: high, y2: y }, style: { stroke, lineWidth: 3 } },
             { type: "circle", shape: { cx: x, cy: y, r: 5.5 }, style: { fill: stroke } },
