@@ -161,6 +161,8 @@ class Section:
 class Document:
     """A title, sections, and the same content as JSON text in `json`, for renderers with machine-readable output.
 
+    `origin`: device, date and version, for renderers with room for a line under the title.
+
     `full` holds complete tables for CSV; the first one is the main table. Most formats use neither, and both take long
     for large reports, so they can be functions that are called on first use.
     """
@@ -172,11 +174,20 @@ class Document:
         sections: tuple[Section, ...],
         json: str | Callable[[], str],
         full: tuple[Table, ...] | Callable[[], tuple[Table, ...]] = (),
+        origin: str = "",
     ) -> None:
         self.title = title
+        self.origin = origin
         self.sections = sections
         self._json = json
         self._full = full
+
+    @property
+    def lead_chart(self) -> Chart | None:
+        """The chart that shows the result at a glance: the first one, details last; a timeline needs a closer look."""
+        ordered = sorted(self.sections, key=lambda section: section.detail)
+        blocks = (block for section in ordered for block in section.blocks)
+        return next((block for block in blocks if isinstance(block, Chart) and block.kind != "timeline"), None)
 
     @cached_property
     def json(self) -> str:
@@ -190,5 +201,5 @@ class Document:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Document) and all(
-            getattr(self, name) == getattr(other, name) for name in ("title", "sections", "json", "full")
+            getattr(self, name) == getattr(other, name) for name in ("title", "origin", "sections", "json", "full")
         )

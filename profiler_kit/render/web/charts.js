@@ -31,7 +31,7 @@ const nameAxis = (names, more = {}) => axis({
   type: "category", inverse: true, data: names, axisTick: { show: false }, axisLine: { show: false },
   axisLabel: { formatter: (name) => cut(name, labelLength()), ...more },
 });
-const height = (rows, more = 58) => `${more + 32 * rows}px`; // not in rem, which is smaller on paper
+const height = (rows, more = 58) => `${more + (rows > 6 ? 25 : 32) * rows}px`; // not in rem, which is smaller on paper
 const tip = (formatter, more = {}) => ({ ...frame().tooltip, ...more, formatter });
 const MAX_ROWS = 24; // more bars than this stand upright, side by side
 
