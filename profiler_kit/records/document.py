@@ -26,7 +26,7 @@ class Head:
 
     Where a table is too wide, the columns with the highest `rank` are dropped first; columns of rank 0 always stay. `name`
     marks a column of names (paths, kernels), which a narrow display may shorten in the middle. Other values are never shortened.
-    `share` marks percentages of one total, which a display may draw as bars.
+    `share` marks percentages of one total, which a display may draw as bars. `signed` marks differences, shown with their sign.
     """
 
     key: str
@@ -36,6 +36,7 @@ class Head:
     rank: int = 0
     name: bool = False
     share: bool = False
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
