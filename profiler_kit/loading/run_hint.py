@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Final
 
 from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import TargetError
-from profiler_kit.loading.program.names import calls_in, last_name
+from profiler_kit.loading.program.model_use import trains
 from profiler_kit.loading.scripts.source import Source
-
-_TRAINING: Final = frozenset({"backward", "fit"})  # of a tensor, and of a trainer
 
 
 @contextlib.contextmanager
@@ -20,13 +17,9 @@ def run_as_hint(source: Source) -> Iterator[None]:
     try:
         yield
     except TargetError as error:
-        if source.file is None or source.failures or not _trains(source):
+        if source.file is None or source.failures or source.tree is None or not trains(source.tree):
             raise
         command = kit_command("run", source.name)
         hint = f"or record the program while it runs, which needs no guess: {command}"
         changed = TargetError(error.message, where=error.where, hint="; ".join(filter(None, (error.hint, hint))))
         raise changed from error.__cause__
-
-
-def _trains(source: Source) -> bool:
-    return source.tree is not None and any(last_name(call.func) in _TRAINING for call in calls_in(source.tree))

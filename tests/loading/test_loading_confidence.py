@@ -102,6 +102,27 @@ def test_a_model_among_others_is_assumed(write: Write, more: str, certainty: str
     assert [choice.others for choice in found.choices if choice.subject == "model"] == [others] * bool(others)
 
 
+@pytest.mark.parametrize(
+    ("files", "certainty"),
+    [
+        ({"net.py": NET + "if __name__ == '__main__':\n    Net(3, depth=2)(torch.ones(1, 3))\n"}, "assumed"),
+        (
+            {"net.py": NET + "if __name__ == '__main__':\n    Net(3, depth=2)(torch.ones(1, 3)).sum().backward()\n"},
+            "derived",
+        ),
+        ({"net.py": NET, "test_net.py": "from net import *\ndef test_net():\n    Net(3, depth=2)\n"}, "assumed"),
+        ({"net.py": NET, "use_net.py": "from net import *\ndef use_net():\n    Net(3, depth=2)\n"}, "derived"),
+    ],
+)
+def test_the_sizes_of_a_test_are_assumed(write: Write, files: Mapping[str, str], certainty: str) -> None:
+    write(files)
+    found = info("net.py")
+    assert found.confidence is not None
+    assert found.confidence.arguments == certainty
+    expected = [{"--kw", "width=3", "depth=2"}] * (certainty == "assumed")
+    assert [{*choice.options} for choice in found.assumed if choice.subject == "arguments"] == expected
+
+
 def test_the_first_screen_has_all_that_is_assumed_and_the_json_how_it_is_known(
     write: Write, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -127,6 +127,13 @@ def test_no_helper_of_a_class_that_a_missing_package_defines_stands_for_it(write
     assert "vision_of_nobody" in raised.value.message
 
 
+def test_a_layer_of_a_package_that_a_helper_builds_is_a_part(write: Write) -> None:
+    helper = "def layers(width):\n    layer = nn.Linear(width, width)\n    return [layer]\n"
+    first = "        self.layers = nn.Sequential(*layers(width))\n"
+    write({"net.py": HEAD + helper + module("Encoder", "width", "width", first=first)})
+    assert chosen("net.py")[0] == "Encoder"
+
+
 def test_a_function_that_needs_a_model_is_no_factory(write: Write) -> None:
     wrap = "def freeze(model):\n    model = nn.Sequential(model)\n    return model\n"
     write({"net.py": HEAD + wrap + module("Net", "num_classes", "num_classes")})

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import load
 from profiler_kit.loading.candidates.configs import AssumedConfig
+from profiler_kit.loading.input_search import meta_run
 from profiler_kit.loading.input_search.facts import facts_of
 from profiler_kit.loading.input_search.outcomes import InputGuess, NoGuess
 from profiler_kit.loading.input_search.roles import role_of
@@ -266,6 +267,31 @@ class ReadsThenMixes(nn.Module):
         near = points[:, :3].sum(1) > -100
         y: Tensor = self.net(points.transpose(1, 2)[near])
         return y
+
+
+def test_an_input_that_torch_cannot_describe_is_a_failure() -> None:
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.view(x.shape[0], 1 << 50)
+
+    result = search_inputs(Net(), {}, seed=0)
+    assert isinstance(result, NoGuess)
+
+
+def test_a_loop_of_python_over_a_large_input_is_another_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meta_run, "_LOOP_S", 0.2)
+
+    class Pairs(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(6, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            while x.shape[1] > 100:
+                pass
+            return self.fc(x)
+
+    assert guessed(Pairs()) == ["1,6"]
 
 
 def test_a_guess_for_code_that_reads_values_is_checked_on_the_cpu() -> None:

@@ -238,3 +238,39 @@ def test_a_json_file_states_the_fields_of_a_configuration(write: Write) -> None:
     net = NET.format(name="h", width="h.rates[0] * h.kernel + h.groups")
     write({"net.py": HEAD + net, "conf/small.json": '{"model": {"rates": [5, 2], "kernel": 2, "groups": 1}}'})
     assert width("net.py") == 11
+
+
+CONFIGURED = """\
+from torch import nn
+class Net(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(config.model.width, config.model.width) for _ in range(config.model.depth)])
+        self.rate = config.data.rate
+    def forward(self, x):
+        return self.layers(x)
+"""
+
+
+@pytest.mark.parametrize("separator", ["", "---\n"])
+def test_a_configuration_inside_another_one_comes_from_a_yaml_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separator: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(CONFIGURED)
+    Path("configs").mkdir()
+    Path("configs/small.yml").write_text("model:\n  depth: 2\n")
+    Path("configs/whole.yml").write_text(f"model:\n  width: 11\n  depth: 3\n{separator}data:\n  rate: 0.5\n")
+    Path("configs/wrong.yaml").write_text("model: {width\n")
+    model = load(TargetSpec(spec="net.py"), device="meta").model
+    assert ([tuple(layer.weight.shape) for layer in model.layers], model.rate) == ([(11, 11)] * 3, 0.5)
+
+
+def test_a_configuration_inside_another_one_that_no_file_states_has_usual_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.py").write_text(CONFIGURED)
+    target = load(TargetSpec(spec="net.py"), device="meta")
+    assert len(target.model.layers) > 0
+    assert "arguments" in [choice.subject for choice in target.info.assumed]

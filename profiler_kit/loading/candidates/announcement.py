@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,7 @@ from profiler_kit.loading.candidates.classes import is_part_name
 from profiler_kit.loading.candidates.ranking import PRETRAINED
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.command import bare_command
+from profiler_kit.loading.program.model_use import trains
 from profiler_kit.loading.scripts.source import Source
 from profiler_kit.records.notes import Certainty, Choice, Confidence, Note
 
@@ -41,8 +43,21 @@ class Decision:
     @property
     def confidence(self) -> Confidence:
         """How the model and its arguments are known."""
-        arguments: Certainty = "assumed" if self.arguments.assumed else "derived" if self.candidate.site else "stated"
+        arguments: Certainty = "derived" if self.candidate.site else "stated"
+        if self.arguments.assumed or self._values_of_test:
+            arguments = "assumed"
         return Confidence(model=self._certainty_of_model(), arguments=arguments)
+
+    @property
+    def _values_of_test(self) -> dict[str, Any]:
+        """The arguments that a test passes, or a file that tries its own model: such models are small."""
+        site = self.candidate.site
+        if site is None or site.document.kind not in ("target", "importer"):
+            return {}
+        path = site.document.path
+        is_test = path is not None and (path.stem.startswith("test_") or "tests" in path.parts)
+        is_trial = site.document.kind == "target" and site.role in ("main", "script") and not trains(site.document.tree)
+        return dict(self.arguments.bound) if is_test or is_trial else {}
 
     def _certainty_of_model(self) -> Certainty:
         evidence, site = self.candidate.evidence, self.candidate.site
@@ -63,8 +78,12 @@ class Decision:
             others = tuple(self._others) or tuple(self._failed)
             choices.append(Choice(subject="model", value=name, others=others))
         if known.is_assumed("arguments"):
-            values = {key: self.arguments.bound.get(key) for key in self.arguments.assumed}
-            options = [f"{key}={value!r}" for key, value in values.items() if _is_plain(value)]
+            values = {key: self.arguments.bound.get(key) for key in self.arguments.assumed} or self._values_of_test
+            options = [
+                f"{key}={json.dumps(value) if isinstance(value, str) else value!r}"  # double quotes, inside those of a shell
+                for key, value in values.items()
+                if _is_plain(value)
+            ]
             texts = [
                 f"{key}={value_text(value)}" if key in self.arguments.bound else key for key, value in values.items()
             ]

@@ -17,6 +17,7 @@ from profiler_kit.loading.candidates.hyperparameters import stated_fields, state
 from profiler_kit.loading.candidates.plausible import (
     UNKNOWN,
     attribute_choices,
+    nested_attributes,
     optional_attributes,
     plausible_value,
     read_attributes,
@@ -88,9 +89,15 @@ def assumed_config(
     }
     presets |= attribute_choices(factory, parameter.name)
     presets |= stated_options(file, factory, parameter.name) if file is not None else {}
+    presets |= {name: _nested(presets.get(name)) for name in nested_attributes(factory, parameter.name)}
     for config_class in _config_classes(parameter, factory, names):
         presets |= {name: value for name, value in stated_fields(config_class).items() if value != 0 or value is False}
     return AssumedConfig(presets)
+
+
+def _nested(value: object) -> object:
+    """`value` as a configuration inside of another one, if it is a table of values, or nothing states it."""
+    return AssumedConfig(value) if isinstance(value, dict) else AssumedConfig({}) if value is None else value
 
 
 def _config_classes(

@@ -5,19 +5,19 @@ from __future__ import annotations
 import ast
 import inspect
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.loading.program.names import attributes_read
+from profiler_kit.loading.program.names import attribute_paths
 from profiler_kit.loading.program.reading import function_node, parsed, source_tree
 from profiler_kit.loading.program.repository import local_sources, repository_root
 
 _CONSTRUCTORS: Final = {"int": int, "float": float, "str": str, "bool": bool}
 _MIN_VALUES: Final = 4  # a call or dict with fewer values rarely is a configuration
-_MAX_JSON_FILES: Final = 40
-_MAX_JSON_BYTES: Final = 100_000
+_MAX_FILES: Final = 40
+_MAX_BYTES: Final = 100_000
 _CALCULATION: Final = (
     ast.Constant, ast.List, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.operator, ast.unaryop, ast.expr_context,
 )  # fmt: skip
@@ -26,22 +26,37 @@ _CALCULATION: Final = (
 def stated_options(file: Path, factory: Callable[..., Any], parameter: str) -> dict[str, Any]:
     """The hyperparameters of the place that states the most of those that the model reads from `parameter`.
 
-    A place is the parser of a script, a call with keywords, a dict, or a JSON file. The model is `factory` and the other classes
-    of its module. Empty if no place in the repository of `file` states at least half of the hyperparameters.
+    A place is the parser of a script, a call with keywords, a dict, or a JSON or YAML file. The model is `factory` and the other
+    classes of its module. Empty if no place in the repository of `file` states at least half of the hyperparameters.
     """
-    read = attributes_read(source_tree(inspect.getmodule(factory)), parameter)
+    read = attribute_paths(source_tree(inspect.getmodule(factory)), parameter)
+    words = {path[-1] for path in read}
+    root = repository_root(file)
     best: dict[str, Any] = {}
-    for _, text in local_sources(file, repository_root(file)) if read else ():
-        if len({name for name in read if name.replace("_", "-") in text or name in text}) * 2 < len(read):
+    for _, text in local_sources(file, root) if read else ():
+        if len({name for name in words if name.replace("_", "-") in text or name in text}) * 2 < len(words):
             continue  # without parsing it
         tree = parsed(text)
-        for options in _stated(tree) if tree is not None else ():
-            if len(read & options.keys()) > len(read & best.keys()):
-                best = options
-    for options in _json_objects(repository_root(file)) if read else ():
-        if len(read & options.keys()) > len(read & best.keys()):
-            best = options
-    return best if 2 * len(read & best.keys()) >= len(read) else {}
+        best = _fullest((best, *(_stated(tree) if tree is not None else ())), read)
+    best = _fullest((best, *_file_objects(root)), read) if read else best
+    return best if 2 * _found(best, read) >= len(read) else {}
+
+
+def _fullest(places: Iterable[dict[str, Any]], read: Set[tuple[str, ...]]) -> dict[str, Any]:
+    """The first of `places` that states the most of what is read."""
+    return max(places, key=lambda options: _found(options, read))
+
+
+def _found(options: dict[str, Any], read: Set[tuple[str, ...]]) -> int:
+    return sum(_has(options, path) for path in read)
+
+
+def _has(options: object, path: tuple[str, ...]) -> bool:
+    for name in path:
+        if not isinstance(options, dict) or name not in options:
+            return False
+        options = options[name]
+    return True
 
 
 def stated_fields(config_class: type) -> dict[str, Any]:
@@ -61,13 +76,17 @@ def stated_fields(config_class: type) -> dict[str, Any]:
     return _values(fields)
 
 
-def _json_objects(root: Path) -> Iterator[dict[str, Any]]:
-    """The objects in small JSON files in the folders of the repository, and the objects in these."""
-    patterns = ("*.json", "*/*.json", "*/*/*.json")
-    files = (path for pattern in patterns for path in sorted(root.glob(pattern)))
-    for path in islice(files, _MAX_JSON_FILES):
+def _file_objects(root: Path) -> Iterator[dict[str, Any]]:
+    """The objects in small JSON and YAML files in the folders of the repository, and the objects in these."""
+    files = (
+        path
+        for depth in ("", "*/", "*/*/")
+        for kind in ("json", "yaml", "yml")
+        for path in sorted(root.glob(f"{depth}*.{kind}"))
+    )
+    for path in islice(files, _MAX_FILES):
         try:
-            value = json.loads(path.read_bytes()) if path.stat().st_size <= _MAX_JSON_BYTES else None
+            value = _content(path) if path.stat().st_size <= _MAX_BYTES else None
         except (OSError, ValueError, RecursionError):
             continue  # not readable, or not JSON
         pending = [value]
@@ -75,6 +94,22 @@ def _json_objects(root: Path) -> Iterator[dict[str, Any]]:
             if isinstance(item, dict):
                 yield item
                 pending += item.values()
+
+
+def _content(path: Path) -> Any:
+    """The content of a JSON or YAML file, as plain values; of several documents in a file, all tables as one.
+
+    Raises ValueError.
+    """
+    if path.suffix == ".json":
+        return json.loads(path.read_bytes())
+    import yaml
+
+    try:
+        documents = list(yaml.load_all(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+    return {key: value for table in documents if isinstance(table, dict) for key, value in table.items()}
 
 
 def _stated(tree: ast.Module) -> Iterator[dict[str, Any]]:

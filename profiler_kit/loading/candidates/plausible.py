@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.signatures import defining_callable
-from profiler_kit.loading.program.names import attributes_read
+from profiler_kit.loading.program.names import attribute_paths, attributes_read
 from profiler_kit.loading.program.reading import function_node
 from profiler_kit.loading.vocabulary import concept_of, is_concept
 from profiler_kit.user_code.boundary import error_text
@@ -151,6 +151,13 @@ def read_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
     """The attributes of `parameter` that the text of `factory` reads."""
     node = function_node(factory)
     return attributes_read(node, parameter) if node is not None else set()
+
+
+def nested_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
+    """The attributes of `parameter` of which the text of `factory` reads attributes: ``model`` of ``config.model.width``."""
+    node = function_node(factory)
+    paths = attribute_paths(node, parameter) if node is not None else ()
+    return {path[0] for path in paths if len(path) > 1}
 
 
 def _choices(node: ast.FunctionDef, name: str) -> list[Any]:

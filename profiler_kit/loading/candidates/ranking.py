@@ -90,8 +90,8 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
             yield _at_site(s, m, evidence)
 
     yield from from_sites(own_sites, "model", "script")
-    # in a file with models of its own, a function that builds one of a package needs it as a part, such as a backbone
-    backbones = [m for m in own_sites if m.is_library and models and m.site.role == "function"]
+    # in a file with modules of its own, a function that builds one of a package needs it as a part, such as a backbone
+    backbones = [m for m in own_sites if m.is_library and s.classes and m.site.role == "function"]
     yield from from_sites([m for m in own_sites if m not in backbones], "model", "library", library=True)
     yield from from_sites(other_sites, "model", "importer")
     factories = list(_factories(s))
@@ -123,6 +123,8 @@ def best_site(s: Surroundings, name: str, *, within: Sequence[str] = _ROLES) -> 
 
 
 def _role(s: Surroundings, m: SiteModel) -> str:
+    if m.site.document.kind == "target" and m.site.function in s.helpers:
+        return "part"
     role = s.role_of(m.name)
     return "part" if role == "model" and m.site.is_part and not m.is_library and is_part_name(m.name) else role
 

@@ -7,7 +7,7 @@ import io
 import time
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import nn
@@ -21,6 +21,9 @@ from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.environment import seeded
 from profiler_kit.user_code.locations import is_out_of_memory, is_user_code, user_source
 from profiler_kit.user_code.restoration import restored_objects
+from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
+
+_LOOP_S: Final = 3 * RUN_S  # of the clock: another process may use the core meanwhile
 
 
 class MetaRunner:
@@ -58,9 +61,15 @@ class MetaRunner:
         self._finished.clear()
         self._outcome = outcome = Outcome()
         recorder = Recorder(outcome, time.thread_time() + RUN_S, self.device, needs_batch=self.needs_batch)
+        state = restored_objects(self.model, args, kwargs)
         try:
-            with self._quiet(), restored_objects(self.model, args, kwargs), user_boundary(), recorder:
+            # the recorder limits calls of torch; a loop of Python over the size of an input makes none
+            with self._quiet(), state, user_boundary(), time_limit(_LOOP_S) as limit, recorder:
                 outcome.output = copied_containers(self.model(*args, **kwargs))
+        except TimeLimitError as error:
+            if error.limit is not limit:
+                raise
+            outcome.failure = self._failure(RuntimeError(str(error)).with_traceback(error.__traceback__), recorder)
         except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise

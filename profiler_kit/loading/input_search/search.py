@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,6 +45,7 @@ from profiler_kit.meta.batch import tensors_in
 from profiler_kit.meta.copies import cpu_copy, meta_copy
 
 MAX_TRIALS: Final = 160
+MAX_ELEMENTS: Final = 1 << 40  # of one input; torch cannot describe much larger ones
 MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same result
 READS_VALUES: Final = "forward reads values, so only its first part was checked"
 TAKES_LONG: Final = "forward takes long, so only its first part was checked"
@@ -253,6 +255,8 @@ class _Search:
     def _run(self, state: State) -> Outcome:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
+        if any(math.prod(text.shape) > MAX_ELEMENTS for value in state for text in value):
+            return Outcome(failure=_plain_failure(ValueError("an input of this size has no storage"), (), (0, 0)))
         for parameter, value in zip(self._parameters, state, strict=True):
             positional, named = build_arguments((text, _marked_tensor(text, self._runner.device)) for text in value)
             argument = named[parameter.name] if named else positional[0]
@@ -273,11 +277,8 @@ class _Search:
         if any(not output.dim() or batches & set(output.shape[:2]) for output in outputs):
             return None
         self.refused_batch = True
-        return Failure(
-            error=ValueError(f"the output has {outputs[0].shape[0]} rows for a batch of 1"),
-            module=None, module_arguments=(), function=None, arguments=(outputs[0],), source="", names={}, line=None,
-            progress=(1 << 20, 0),
-        )  # fmt: skip
+        error = ValueError(f"the output has {outputs[0].shape[0]} rows for a batch of 1")
+        return _plain_failure(error, (outputs[0],), (1 << 20, 0))
 
     def _solve(self, state: State, failure: Failure) -> State | None:
         """The state with another image size or length, if the failing operation needs another number of elements."""
@@ -376,6 +377,14 @@ class _Search:
             is_positional &= value[0].literal is None
             texts += [replace(text, name=None) if is_positional else text for text in value]
         return tuple(texts)
+
+
+def _plain_failure(error: Exception, arguments: tuple[Any, ...], progress: tuple[int, int]) -> Failure:
+    """A failure outside of the model."""
+    return Failure(
+        error=error, module=None, module_arguments=(), function=None, arguments=arguments, source="", names={}, line=None,
+        progress=progress,
+    )  # fmt: skip
 
 
 def _marked_tensor(text: InputText, device: torch.device) -> Any:

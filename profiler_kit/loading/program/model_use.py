@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal
 
 from profiler_kit.loading.program.documents import Document
@@ -20,6 +21,15 @@ _TOOLS: Final[dict[str, Literal["sizes", "shape", "inputs"]]] = {
     "export": "inputs", "trace": "inputs", "add_graph": "inputs", "draw_graph": "inputs", "_export": "inputs",
 }  # fmt: skip
 _KEYWORDS: Final = ("inputs", "input_size", "input_res", "input_data", "args", "example_inputs", "input_to_model")
+
+
+_TRAINING: Final = frozenset({"backward", "fit"})  # of a tensor, and of a trainer
+
+
+@lru_cache(maxsize=64)
+def trains(tree: ast.Module) -> bool:
+    """Whether a program with this text trains a model itself."""
+    return any(last_name(call.func) in _TRAINING for call in calls_in(tree))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

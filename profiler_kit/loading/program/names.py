@@ -98,6 +98,15 @@ def attributes_read(tree: ast.AST, name: str) -> set[str]:
     return {node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == name}
 
 
+def attribute_paths(tree: ast.AST, name: str) -> set[tuple[str, ...]]:
+    """The attributes of the variable `name` in `tree`, and those of its attributes: ``("model", "width")``. No methods."""
+    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    inner = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node not in called}
+    outermost = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n not in called and n not in inner)
+    paths = (tuple((dotted_name(node) or "").split(".")) for node in outermost)
+    return {path[1:] for path in paths if path[0] == name}
+
+
 def reached(names: Iterable[str], follow: Callable[[str], Iterable[str]]) -> set[str]:
     """`names`, and all names that `follow` leads to from them."""
     pending, visited = list(names), set[str]()

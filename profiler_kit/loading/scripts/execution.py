@@ -373,7 +373,8 @@ def _filename(document: Document) -> str:
 def _script_namespace(document: Document, session: ImportSession) -> dict[str, Any]:
     """The namespace of a script. Relative imports work if the script is part of a package."""
     path = document.path
-    namespace: dict[str, Any] = {"__name__": "__main__", "__file__": str(path), "__package__": None}
+    doc = ast.get_docstring(document.tree, clean=False)
+    namespace: dict[str, Any] = {"__name__": "__main__", "__file__": str(path), "__package__": None, "__doc__": doc}
     if path is not None and path.suffix == ".py":
         parts: list[str] = []
         folder: Path = path.parent
