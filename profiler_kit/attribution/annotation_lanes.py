@@ -17,7 +17,7 @@ from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import messages
 from profiler_kit.records.families import family_name
 from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack, StepTimeline
-from profiler_kit.records.runs import Span
+from profiler_kit.records.runs import Span, SpanKind
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
@@ -71,7 +71,9 @@ def build_annotation(attribution: Attribution) -> Annotation:
         spans += _communication_lane(
             f"{title}: communication", attribution, busy_pieces(attribution, on_device & is_collective)
         )
-        spans += _idle_lane(f"{title}: idle", idle_gaps, on_device) if idle_gaps is not None else ()
+        spans += (
+            _idle_lane(f"{title}: idle", idle_gaps, on_device, attribution.device.step) if idle_gaps is not None else ()
+        )
         rate, note = annotation_counters.flop_rate(attribution, on_device)
         tracks = (
             annotation_counters.running_events(attribution, on_device),
@@ -92,20 +94,24 @@ def step_timeline(attribution: Attribution, spans: Sequence[Span]) -> StepTimeli
     """
     if not spans:
         return None
-    number, steps = None, attribution.steps
+    number, index, steps = None, None, attribution.steps
     start, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
     if steps:
         index = (len(steps) - 1) // 2
         number, start, end = steps[index].number, steps[index].start_ns, steps[index].end_ns
+    host_end = end
+    if index is not None:
         ends = attribution.device.end_ns[attribution.device.step == index]
-        end = max([end, *ends.max(initial=end, keepdims=True).tolist()])
+        end = int(ends.max(initial=end))
     inside = [span for span in spans if span.start_ns < end and span.end_ns > start]
     shown = sorted(inside, key=lambda span: span.start_ns - span.end_ns)[:MAX_TIMELINE_SPANS]
     kept = {id(span) for span in shown}
     return StepTimeline(
         step=number,
+        index=index,
         start_ns=start,
         end_ns=end,
+        host_end_ns=host_end,
         spans=tuple(span for span in inside if id(span) in kept),
         omitted=len(inside) - len(shown),
     )
@@ -223,21 +229,29 @@ class _Modules:
             )
 
 
-def _idle_lane(lane: str, gaps: Gaps, device_mask: Mask) -> Iterator[Span]:
-    """Yield each gap under its largest cause."""
+def _idle_lane(lane: str, gaps: Gaps, device_mask: Mask, steps: Ids) -> Iterator[Span]:
+    """Yield each gap under its largest cause. It belongs to the step (`steps`, by device event) of the work that ends it."""
     on_device = device_mask[gaps.ended_by]
     cause = gaps.ns.argmax(axis=0)[on_device]
     start, end = gaps.start[on_device], gaps.end[on_device]
-    for begin, stop, number in zip(start.tolist(), end.tolist(), cause.tolist(), strict=True):
-        yield Span(lane=lane, name=IDLE_CAUSES[number], start_ns=begin, end_ns=stop, family=IDLE_CAUSES[number])
+    ended_by = gaps.ended_by[on_device]
+    step = np.where(ended_by == NONE, NONE, steps[ended_by])
+    for begin, stop, number, index in zip(start.tolist(), end.tolist(), cause.tolist(), step.tolist(), strict=True):
+        name = IDLE_CAUSES[number]
+        yield Span(lane=lane, name=name, start_ns=begin, end_ns=stop, family=name, kind="idle", step=_step(index))
 
 
 def _communication_lane(lane: str, attribution: Attribution, pieces: BusyPieces) -> Iterator[Span]:
     """Yield collectives by kind, one box each."""
     device, position = attribution.device, pieces.position
     kinds = messages(attribution, device.rows[position], device.launch[position]).kinds
-    for start, end, kind in zip(pieces.start.tolist(), pieces.end.tolist(), kinds, strict=True):
-        yield Span(lane=lane, name=kind, start_ns=start, end_ns=end, family="communication")
+    steps = device.step[position].tolist()
+    for start, end, kind, step in zip(pieces.start.tolist(), pieces.end.tolist(), kinds, steps, strict=True):
+        yield Span(lane=lane, name=kind, start_ns=start, end_ns=end, family="communication", step=_step(step))
+
+
+def _step(index: int) -> int | None:
+    return index if index != NONE else None
 
 
 def _family_lane(lane: str, work: _Work, name: Ids, names: Sequence[str]) -> Iterator[Span]:
@@ -245,11 +259,16 @@ def _family_lane(lane: str, work: _Work, name: Ids, names: Sequence[str]) -> Ite
     used = np.unique(name)
     of_name = np.full(len(names), NONE, dtype=np.int32)
     of_name[used] = [families.setdefault(classify(names[i]).family, len(families)) for i in used.tolist()]
-    yield from _lane(lane, work, of_name[name], [family_name(family) for family in families], list(families))
+    yield from _lane(lane, work, of_name[name], [family_name(family) for family in families], list(families), "work")
 
 
 def _lane(
-    lane: str, work: _Work, label: NDArray[np.integer], names: Sequence[str], families: Sequence[str]
+    lane: str,
+    work: _Work,
+    label: NDArray[np.integer],
+    names: Sequence[str],
+    families: Sequence[str],
+    kind: SpanKind = "phase",
 ) -> Iterator[Span]:
     """Yield a span per run of neighbors with equal label and step and no long gap between them.
 
@@ -262,7 +281,9 @@ def _lane(
     starts_box[1:] |= work.start[1:] - work.end[:-1] > MAX_MERGED_GAP_NS
     first = np.flatnonzero(starts_box)
     last = np.append(first[1:], len(label)) - 1
-    runs = zip(label[first].tolist(), work.start[first].tolist(), work.end[last].tolist(), strict=True)
-    for number, start, end in runs:
+    columns = (label[first], work.start[first], work.end[last], work.step[first])
+    for number, start, end, step in zip(*(column.tolist() for column in columns), strict=True):
         if number != NONE:
-            yield Span(lane=lane, name=names[number], start_ns=start, end_ns=end, family=families[number])
+            yield Span(
+                lane=lane, name=names[number], start_ns=start, end_ns=end, family=families[number], kind=kind, step=_step(step)
+            )  # fmt: skip

@@ -26,7 +26,7 @@ class Head:
 
     Where a table is too wide, the columns with the highest `rank` are dropped first; columns of rank 0 always stay. `name`
     marks a column of names (paths, kernels), which a narrow display may shorten in the middle. Other values are never shortened.
-    `share` marks percentages of one total, which a display may draw as bars.
+    `share` marks percentages of one total, which a display may draw as bars. `signed` marks differences, shown with their sign.
     """
 
     key: str
@@ -36,6 +36,7 @@ class Head:
     rank: int = 0
     name: bool = False
     share: bool = False
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +121,9 @@ class Chart:
       index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
       FLOP/byte, `rate` in FLOP/s and `ns`.
-    - ``timeline``: `lanes`, their names; `names` of the boxes, and the `families` that color them: a phase, a kernel family or
-      a cause of idle time, or None; `boxes`, each with lane, start, end (ns from the start of the step) and the index of its
-      name.
+    - ``timeline``: `lanes`, their names; `names` of the boxes, and the `families` that color them: a phase, ``work:``
+      with what kernels or operators do, ``idle:`` with its cause, or None; `boxes`, each with lane, start, end (ns from the start
+      of the step), the index of its name, and 1 if it belongs to another step; `step_ns`, the length of the step on the host.
     - ``tree``: `sides`, two labels; `figures`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`,
       `path`, `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key the
       figures of both sides including children, None where the module does not exist.
@@ -161,6 +162,8 @@ class Section:
 class Document:
     """A title, sections, and the same content as JSON text in `json`, for renderers with machine-readable output.
 
+    `origin`: device, date and version, for renderers with room for a line under the title.
+
     `full` holds complete tables for CSV; the first one is the main table. Most formats use neither, and both take long
     for large reports, so they can be functions that are called on first use.
     """
@@ -172,11 +175,20 @@ class Document:
         sections: tuple[Section, ...],
         json: str | Callable[[], str],
         full: tuple[Table, ...] | Callable[[], tuple[Table, ...]] = (),
+        origin: str = "",
     ) -> None:
         self.title = title
+        self.origin = origin
         self.sections = sections
         self._json = json
         self._full = full
+
+    @property
+    def lead_chart(self) -> Chart | None:
+        """The chart that shows the result at a glance: the first one, details last; a timeline needs a closer look."""
+        ordered = sorted(self.sections, key=lambda section: section.detail)
+        blocks = (block for section in ordered for block in section.blocks)
+        return next((block for block in blocks if isinstance(block, Chart) and block.kind != "timeline"), None)
 
     @cached_property
     def json(self) -> str:
@@ -190,5 +202,5 @@ class Document:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Document) and all(
-            getattr(self, name) == getattr(other, name) for name in ("title", "sections", "json", "full")
+            getattr(self, name) == getattr(other, name) for name in ("title", "origin", "sections", "json", "full")
         )

@@ -62,6 +62,16 @@ FAMILY_NAMES: Final = {
     "other": "other operations",
 }
 
+# What kernels do, for colors: a family, or what its name begins with before a colon. Others are "other".
+_GROUPS: Final = {
+    "conv:layout": "copies and layout", "conv": "convolution", "fft": "convolution", "gemm": "matrix products",
+    "attention": "attention", "rnn": "recurrent layers", "norm": "normalization", "pool": "pooling", "interpolate": "pooling",
+    "loss/softmax": "reductions and sorting", "reduce": "reductions and sorting", "sort/scan": "reductions and sorting",
+    "pointwise": "pointwise operations", "random": "pointwise operations", "index": "copies and layout",
+    "cat/copy": "copies and layout", "view": "copies and layout", "alloc": "copies and layout",
+    "memcpy/memset": "copies and layout", "optimizer": "optimizer",
+}  # fmt: skip
+
 # Arithmetic as in `KernelStat.math` and `ConvolutionTiming.math`.
 MATH_NAMES: Final = {
     "tf32": "TF32",
@@ -84,6 +94,11 @@ def family_name(family: str) -> str:
     An unknown family keeps its name.
     """
     return FAMILY_NAMES.get(family, family)
+
+
+def family_group(family: str) -> str:
+    """What kernels of `family` do, coarsely: ``family_group("conv:fft") == "convolution"``."""
+    return _GROUPS.get(family) or _GROUPS.get(family.partition(":")[0], "other")
 
 
 def math_name(math: str) -> str:

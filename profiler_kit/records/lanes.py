@@ -30,13 +30,21 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeline:
-    """The lanes of one step, from its start on the host to the end of its work on the device. `step`: its number, if marked.
+    """The lanes of one step, from its start on the host to the end of its work on the device.
 
-    `omitted`: the number of spans that were left out because they are the shortest.
+    - `step`: its number, if marked. `index`: that of `Span.step`; None if the whole trace is shown.
+    - `host_end_ns`: its end on the host. Until `end_ns` the device still works on it, and the host on later steps.
+    - `omitted`: the number of spans that were left out because they are the shortest.
     """
 
     step: int | None
     start_ns: int
     end_ns: int
+    host_end_ns: int
     spans: tuple[Span, ...]
+    index: int | None = None
     omitted: int = 0
+
+    def is_of_another_step(self, span: Span) -> bool:
+        """Whether `span` belongs to another step, or to none."""
+        return self.index is not None and span.step != self.index

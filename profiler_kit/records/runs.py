@@ -90,15 +90,24 @@ class Failure:
         return f"{message}; {self.hint}" if self.hint else message
 
 
+SpanKind = Literal["phase", "idle", "work"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A named interval on a lane of an annotated trace. Times are ns on the trace's clock."""
+    """A named interval on a lane of an annotated trace. Times are ns on the trace's clock.
+
+    - `family`: what colors it: a phase, a cause of idle time, or a family of kernels or operators, as `kind` says.
+    - `step`: the index of its step; None where it belongs to no step or to none alone.
+    """
 
     lane: str
     name: str
     start_ns: int
     end_ns: int
     family: str | None = None
+    kind: SpanKind = "phase"
+    step: int | None = None
 
 
 # The properties of `ConfigRun` that a file holds as well, for its readers. `traced` has the others.

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler_kit.records.document import Chart
+from profiler_kit.render._colors import COLORS, color_of
 from profiler_kit.render._drawing import (
     DOTS_PER_INCH,
     INK,
@@ -13,7 +14,6 @@ from profiler_kit.render._drawing import (
     UNKNOWN,
     WIDTH_INCHES,
     canvas,
-    color_of,
     fitted,
     ink_on,
     legend,
@@ -28,11 +28,15 @@ if TYPE_CHECKING:
 
 MAX_LEVELS: Final = 24  # more levels of a module tree share the height of these
 MIN_SHARE: Final = 0.0004  # of the width: narrower modules are not drawn
+PALE: Final = "55"  # opacity of work of other steps
+BAND: Final = "#eef1f5"  # behind the step on the host
 _DOTS: Final = WIDTH_INCHES * DOTS_PER_INCH
 
 
 def timeline(chart: Chart) -> Figure:
     """The lanes of a step with their boxes."""
+    from matplotlib.patches import Patch
+
     lanes, names, boxes = chart.data["lanes"], chart.data["names"], chart.data["boxes"]
     picture, axes = canvas(chart.title, max(2.2, 1.2 + 0.3 * len(lanes)))
     end = max((box[2] for box in boxes), default=0)
@@ -40,10 +44,15 @@ def timeline(chart: Chart) -> Figure:
     name_axis(axes, lanes, 200)
     plot_dots = 0.75 * _DOTS  # about the width beside the names of the lanes
     thin = 0.7 * end / plot_dots
-    shapes = [(start, lane - 0.4, max(stop - start, thin), 0.8) for lane, start, stop, _ in boxes]
-    colors = [color_of(name) for *_, name in boxes]
-    labels = [names[name] if (stop - start) * plot_dots > 40 * end else "" for _, start, stop, name in boxes]
+    shapes = [(start, lane - 0.4, max(stop - start, thin), 0.8) for lane, start, stop, *_ in boxes]
+    families = chart.data["families"]
+    colors = [f"{color_of(families[name], name)}{PALE if is_other else ''}" for *_, name, is_other in boxes]
+    axes.axvspan(0, chart.data["step_ns"], color=BAND, zorder=0)
+    labels = [names[name] if (stop - start) * plot_dots > 40 * end else "" for _, start, stop, name, _ in boxes]
     _draw_boxes(axes, shapes, colors, labels, plot_dots / max(end, 1))
+    meanings = [family for family in dict.fromkeys(families) if family in COLORS]
+    if meanings:
+        legend(picture, [Patch(color=COLORS[family]) for family in meanings], meanings)
     return picture
 
 
@@ -107,14 +116,14 @@ def _icicle_boxes(nodes: Sequence[Mapping[str, Any]], key: str) -> dict[int, tup
 
 
 def _share_color(share: float | None) -> str:
-    """From red, far below the roofline, to green, at it; gray where unknown."""
+    """From strong orange, far below the roofline, to pale, at it; gray where unknown."""
     if share is None:
         return UNKNOWN
     from colorsys import hls_to_rgb
 
     from matplotlib.colors import to_hex
 
-    return to_hex(hls_to_rgb(round(1.3 * min(100.0, share)) / 360, 0.72, 0.55))
+    return to_hex(hls_to_rgb(24 / 360, 0.62 + 0.003 * min(100.0, share), 0.85))
 
 
 def _draw_boxes(
@@ -139,5 +148,5 @@ def _draw_boxes(
         if written:
             axes.annotate(
                 written, (left, top + high / 2), xytext=(3, 0), textcoords="offset points", va="center",
-                fontsize=SMALL_POINTS, color=ink_on(color) if color != UNKNOWN else INK, clip_on=True,
+                fontsize=SMALL_POINTS, color=INK if color == UNKNOWN or color.endswith(PALE) else ink_on(color), clip_on=True,
             ).set_in_layout(False)  # fmt: skip

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.ft2font import FT2Font
 
-# Colors that people with any color vision can tell apart (Okabe and Ito), as on pages.
-PALETTE: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7f00", "#7f8794")
 INK, MUTED, LINE, UNKNOWN = "#1c2430", "#5b6675", "#d9dee5", "#c3ccd8"
-BLUE, GREEN, ORANGE = PALETTE[0], PALETTE[2], PALETTE[5]
 WIDTH_INCHES: Final = 9.0
 DOTS_PER_INCH: Final = 100
 LABEL_POINTS: Final = 8.5
@@ -174,11 +171,6 @@ def legend(figure: Figure, handles: Sequence[Artist], labels: Sequence[str]) -> 
     # matplotlib leaves out labels that begin with an underscore
     texts = [f"\u200a{name}" if name.startswith("_") else name for name in names]
     figure.legend(handles, texts, loc="outside lower left", ncols=columns, fontsize=LABEL_POINTS, borderaxespad=0.2)
-
-
-def color_of(index: int) -> str:
-    """The color of the entry `index` of a legend."""
-    return PALETTE[index % len(PALETTE)]
 
 
 def ink_on(color: str) -> str:

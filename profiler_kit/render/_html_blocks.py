@@ -154,7 +154,7 @@ def table_markup(table: Table, title: str, links: Links) -> str:
         "number" if is_right_aligned(table, i) else "name" if head.name else "" for i, head in enumerate(table.heads)
     ]
     heads = "".join(
-        f'<th scope="col"{_class(name)}{_hint(head.doc)}>{text_markup(head.title)}</th>'
+        f'<th scope="col"{_class(name)}{_hint(head.doc)} data-key="{text_markup(_csv_name(head))}">{text_markup(head.title)}</th>'
         for name, head in zip(classes, table.heads, strict=True)
     )
     body = "".join(_row(row, table.heads, classes, links.row_id(table, i)) for i, row in enumerate(table.rows))
@@ -166,6 +166,12 @@ def table_markup(table: Table, title: str, links: Links) -> str:
         f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{caption}'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table></div>"
     )
+
+
+def _csv_name(head: Head) -> str:
+    """The name of a column in copied CSV: its key, which is unique in a table, with the unit of its raw values."""
+    has_unit = head.unit in ("text", "bool", "count", *head.key.split("_"))
+    return head.key if has_unit else f"{head.key} ({head.unit})"
 
 
 def _row(row: tuple[Value, ...], heads: Iterable[Head], classes: list[str], anchor: str = "") -> str:

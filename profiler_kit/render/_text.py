@@ -6,7 +6,7 @@ import re
 import unicodedata
 
 from profiler_kit.records.document import Head, Table, Value
-from profiler_kit.units import text
+from profiler_kit.units import signed, text
 
 # Control and format characters (escape codes, bidirectional overrides), lone surrogates, private use, line separators.
 _UNPRINTABLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -64,6 +64,8 @@ def _visible(char: str) -> str:
 
 def cell(value: Value, head: Head) -> str:
     """`value` as the text of a table cell, without the unit if the column's title contains it as a word."""
+    if head.signed and isinstance(value, int):
+        return signed(value, head.unit)
     written = one_line(text(value, head.unit))
     unit = {"percent": "%", "flops/s": "FLOP/s"}.get(head.unit)
     return written.removesuffix(unit).rstrip() if unit is not None and unit in head.title.split() else written

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from profiler_kit.records.lanes import Annotation, CounterTrack
-    from profiler_kit.records.runs import Span
+    from profiler_kit.records.runs import Span, SpanKind
 
 PROCESS_NAME: Final = "profiler_kit"
 
@@ -50,6 +50,8 @@ IDLE_COLORS: Final = {
     "communication": "rail_response",
     "unknown": "grey",
 }
+
+_VIEWER_COLORS: Final[dict[SpanKind, dict[str, str]]] = {"phase": PHASE_COLORS, "idle": IDLE_COLORS, "work": {}}
 
 # Minimum time between the ends of two boxes of a track: the microsecond that chrome://tracing rounds to, plus the float error
 # of times since 1970 (0.25 µs).
@@ -142,7 +144,7 @@ def _box(group: Sequence[Span], latest_ns: int, pid: int, tid: int) -> str:
     longest = max(group, key=lambda span: span.end_ns - span.start_ns)
     start_ns = group[0].start_ns
     end_ns = max(start_ns, min(group[-1].end_ns, latest_ns))
-    color = PHASE_COLORS.get(longest.family or "") or IDLE_COLORS.get(longest.family or "")
+    color = _VIEWER_COLORS[longest.kind].get(longest.family or "")
     color_field = f',"cname":"{color}"' if color else ""
     args: dict[str, str | int] = {}
     if longest.family is not None:

@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from profiler_kit.records.document import Chart
 from profiler_kit.render._boxes import icicle, timeline
+from profiler_kit.render._colors import LESS, MORE, OTHER_COLORS, color_of
 from profiler_kit.render._drawing import (
-    BLUE,
     DOTS_PER_INCH,
-    GREEN,
     LABEL_POINTS,
     MUTED,
-    ORANGE,
-    PALETTE,
     SMALL_POINTS,
     WIDTH_INCHES,
     canvas,
-    color_of,
     fitted,
     legend,
     name_axis,
@@ -66,9 +62,9 @@ def _bars(chart: Chart) -> Figure:
     for index, part in enumerate(data["parts"]):
         if not any(part["values"]):
             continue
-        hatch = "////" if index >= len(PALETTE) else None  # the second part of a color
+        color = color_of(part["name"], index)
         bars = axes.barh(
-            range(len(rows)), part["values"], left=left, height=0.7, color=color_of(index), hatch=hatch,
+            range(len(rows)), part["values"], left=left, height=0.7, color=color,
             edgecolor="white", linewidth=0.3,
         )  # fmt: skip
         handles.append(bars[0])
@@ -98,7 +94,7 @@ def _intervals(chart: Chart) -> Figure:
     ends = [row.get("high", row["value"]) for row in rows]
     for index, (row, high) in enumerate(zip(rows, ends, strict=True)):
         outcome = row.get("outcome")
-        color = GREEN if outcome == "better" else BLUE if outcome == "worse" else MUTED
+        color = LESS if outcome == "better" else MORE if outcome == "worse" else MUTED
         axes.plot([row.get("low", row["value"]), high], [index, index], color=color, linewidth=2.5)
         axes.plot([row["value"]], [index], "o", color=color, markersize=7)
         faster = f" ({row['ratio']})" if row.get("ratio") and row is not baseline else ""
@@ -119,7 +115,7 @@ def _waterfall(chart: Chart) -> Figure:
     low = max(0.0, least - 0.3 * (high - least)) if least > 0.5 * high else min(0.0, least)
     for index, row in enumerate(rows):
         start, end = max(low, row["start"]), max(low, row["end"])
-        color = MUTED if row["total"] else ORANGE if end > start else GREEN
+        color = MUTED if row["total"] else MORE if end > start else LESS
         axes.barh(index, abs(end - start), left=min(start, end), height=0.7, color=color)
         change = row["end"] - row["start"]
         _note(axes, max(start, end), index, text(change, unit) if row["total"] else signed(change, unit))
@@ -135,8 +131,12 @@ def _lines(chart: Chart) -> Figure:
     steps = range(1, len(points) + 1)
     handles = []
     for index, line in enumerate(data["lines"]):
-        handles += axes.plot(steps, line["values"], color=color_of(index), linewidth=1.2, drawstyle="steps-post")
-        axes.fill_between(steps, line["values"], step="post", color=color_of(index), alpha=0.2, linewidth=0)
+        handles += axes.plot(
+            steps, line["values"], color=color_of(line["name"], index), linewidth=1.2, drawstyle="steps-post"
+        )
+        axes.fill_between(
+            steps, line["values"], step="post", color=color_of(line["name"], index), alpha=0.2, linewidth=0
+        )
         peak = max(range(len(points)), key=line["values"].__getitem__)
         axes.annotate(
             fitted(f"{text(line['values'][peak], unit)} at {points[peak]}", 0.6 * _DOTS),
@@ -164,7 +164,7 @@ def _roofline(chart: Chart) -> Figure:
             ridge = peak["rate"] / roof["bandwidth"]
             axes.plot(
                 [low, ridge, high], [low * roof["bandwidth"], peak["rate"], peak["rate"]],
-                color=PALETTE[5 + index % 3], linewidth=1.3, linestyle="--" if index else "-",
+                color=OTHER_COLORS[5 + index % 3], linewidth=1.3, linestyle="--" if index else "-",
             )  # fmt: skip
         if index == 0:
             close: dict[float, list[str]] = {}  # names of peaks that are too close for a label each
@@ -187,7 +187,7 @@ def _roofline(chart: Chart) -> Figure:
                 [point["intensity"] for point in part],
                 [point["rate"] for point in part],
                 s=areas,
-                color=color_of(index),
+                color=color_of(phase, index),
                 alpha=0.75,
                 linewidths=0,
             )
@@ -223,7 +223,7 @@ def _tree(chart: Chart) -> Figure:
     picture, axes = canvas(f"{chart.title}: {title}, {b_label} minus {a_label}", _height(len(rows)))
     for row, index in enumerate(rows):
         change = changes[index]
-        axes.barh(row, change, height=0.7, color=ORANGE if change > 0 else GREEN)
+        axes.barh(row, change, height=0.7, color=MORE if change > 0 else LESS)
         _note(axes, max(0, change), row, f"{signed(change, unit)} {nodes[index]['status']}")
     most = max((abs(changes[index]) for index in rows), default=1)
     low = min([0, *(changes[index] for index in rows)])

@@ -12,6 +12,7 @@ from typing import Final
 
 from profiler_kit.records.document import Block, Chart, Document, FindingList, Paragraph, RemedyList, Section, Table
 from profiler_kit.render import Renderer, RenderOptions
+from profiler_kit.render._colors import COLORS, OTHER_COLORS
 from profiler_kit.render._html_blocks import (
     Links,
     finding_list,
@@ -36,7 +37,7 @@ def render(document: Document, options: RenderOptions) -> str:
     links = " ".join(
         f'<a href="#s{number}">{text_markup(section.title)}</a>'
         for number, section in enumerate(document.sections)
-        if section.title and not section.detail
+        if section.title
     )
     title = without_commands(text_markup(document.title), "&#58;", "&#91;")
     charts = json.dumps(page.charts, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -52,7 +53,7 @@ def render(document: Document, options: RenderOptions) -> str:
 <style>{_file("page.css")}</style>
 </head>
 <body>
-<header><h1>{title}</h1></header>
+<header><div><h1>{title}</h1>{f'<p class="origin">{text_markup(document.origin)}</p>' if document.origin else ""}</div></header>
 {f'<nav aria-label="Sections">{links}</nav>' if links else ""}
 <main>
 {without_commands(body, "&#58;", "&#91;")}
@@ -60,6 +61,7 @@ def render(document: Document, options: RenderOptions) -> str:
 <script type="application/json" id="charts">{charts}</script>
 <script>{_file("vendor.js")}</script>
 <script>"use strict";(() => {{
+const COLORS = {json.dumps(COLORS)}, PALETTE = {json.dumps(OTHER_COLORS)};
 {scripts}}})();</script>
 </body>
 </html>
@@ -76,11 +78,13 @@ class _Page:
     def __init__(self, document: Document) -> None:
         self.charts: list[dict[str, object]] = []
         self._links = Links(document)
+        self._lead = document.lead_chart if not document.sections[:1] or not document.sections[0].is_drawn else None
         details = [section for section in document.sections if section.detail and _has_charts(section)]
         self._unfolded = details if len(details) <= MAX_OPEN else []
 
     def section(self, section: Section, number: int) -> str:
-        body = "\n".join(self._block(block, section) for block in section.blocks)
+        body = "\n".join(self._block(block, section) for block in section.blocks if block is not self._lead)
+        lead = self._chart(self._lead, section) if number == 0 and self._lead is not None else ""
         if number == 0 and body and not section.is_drawn:
             first = section.blocks[0]
             if isinstance(first, Paragraph) and len(first.text) <= MAX_LEAD:
@@ -91,7 +95,7 @@ class _Page:
             summary = f"<summary><h2>{text_markup(section.title)}</h2></summary>"
             return f'<section id="s{number}"><details class="detail"{is_open}>{summary}{body}</details></section>'
         heading = f"<h2>{text_markup(section.title)}</h2>" if section.title and number else ""
-        return f'<section id="s{number}">{heading}{body}</section>'
+        return f'<section id="s{number}">{heading}{body}{lead}</section>'
 
     def _block(self, block: Block, section: Section) -> str:
         if isinstance(block, Table):

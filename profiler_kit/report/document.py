@@ -24,6 +24,7 @@ from profiler_kit.report.columns.ranks import RANK_RUN_COLUMNS
 from profiler_kit.report.columns.runs import RUN_COLUMNS
 from profiler_kit.report.convolutions import convolution_sections
 from profiler_kit.report.cross_check import cross_check_sections
+from profiler_kit.report.origin import origin, short_path
 from profiler_kit.report.rows import Layers, check_limits, layer_rows, run_by_name
 from profiler_kit.report.schedules import schedule_details, schedule_section
 from profiler_kit.report.tables import View, WorkTable
@@ -70,11 +71,17 @@ def report_document(
     work = _WORK.get(by)
     sections = _page(view, work, timeline) if work is not None else _view(view, cast(TraceView, by))
     return Document(
-        title=f"{report.target.name} ({report.target.spec})",
+        title=f"{report.target.name} ({short_path(report.target.spec)})",
+        origin=origin(_device(selected), report.created, report.tool),
         sections=tuple(sections),
         json=dumps(report),
         full=_complete_tables(report, selected, by),
     )
+
+
+def _device(run: ConfigRun | None) -> str:
+    environment = run.environment if run is not None else None
+    return "" if environment is None else environment.device_name or environment.device
 
 
 def _page(view: View, work: Callable[[View], Iterator[Section]], timeline: StepTimeline | None) -> Iterator[Section]:

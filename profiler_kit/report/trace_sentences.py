@@ -23,7 +23,7 @@ MIN_WAIT_SHARE: Final = 0.5
 
 def place(trace: TraceSummary) -> str:
     """Device, rank, and numbers of steps and events."""
-    devices = _devices(trace)
+    device = devices(trace)
     ranks = f" of {trace.world_size}" if (trace.world_size or 0) > 1 else ""
     rank = f"rank {trace.rank}{ranks}" if trace.rank is not None else ""
     kind = "inferred" if trace.steps_inferred else "marked"
@@ -32,11 +32,12 @@ def place(trace: TraceSummary) -> str:
     if working < len(trace.steps):
         steps += f" and {len(trace.steps) - working} without work"
     events = f"{plural(trace.events, 'event')}, {trace.device_events:,} on the device"
-    sentence = "; ".join(part for part in (devices, rank, steps, events) if part)
+    sentence = "; ".join(part for part in (device, rank, steps, events) if part)
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def _devices(trace: TraceSummary) -> str:
+def devices(trace: TraceSummary) -> str:
+    """The names of the devices of a trace; empty where it has none."""
     names = [name for name in dict.fromkeys(trace.devices) if name]
     if not names:
         return ""

@@ -16,6 +16,7 @@ from profiler_kit.report import sentences, trace_sections, trace_sentences, trac
 from profiler_kit.report.charts import traces as charts
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.traces import TRACE_COLUMNS, TraceItem
+from profiler_kit.report.origin import origin, short_path
 from profiler_kit.report.rows import check_limits
 from profiler_kit.report.trace_ranks import ranks_section
 from profiler_kit.report.trace_sections import TOP, Shown
@@ -54,7 +55,8 @@ def traces_document(
         ]
         sections.insert(place, Section(title="Timeline", blocks=tuple(drawings)))
     return Document(
-        title=report.traces[0].file if len(report.traces) == 1 else f"{len(report.traces)} traces",
+        title=short_path(report.traces[0].file) if len(report.traces) == 1 else f"{len(report.traces)} traces",
+        origin=origin(next(map(trace_sentences.devices, report.traces), ""), report.created, report.tool),
         sections=tuple(sections),
         json=lambda: dumps(report),
         full=lambda: trace_tables.trace_data_tables(report, by),

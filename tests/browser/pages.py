@@ -120,8 +120,8 @@ def _ranks() -> Document:
     return traces_document(with_verdict(replace(report, findings=diagnose_traces(report))))
 
 
-def _inspected() -> Document:
-    inspection = inspect(TRACES / "strangers" / "eager.cuda.json.gz", timelines=True)
+def _inspected(name: str = "strangers/eager.cuda.json.gz") -> Document:
+    inspection = inspect(TRACES / name, timelines=True)
     return traces_document(inspection.report, timelines=inspection.timelines)
 
 
@@ -159,6 +159,7 @@ PAGES: dict[str, Callable[[], Document]] = {
     "empty": _empty,
     "ranks": _ranks,
     "inspected": _inspected,
+    "overlapping steps": lambda: _inspected("ranks_cuda/rank0.json.gz"),
     "compared": _compared,
     "hostile": _hostile,
 }

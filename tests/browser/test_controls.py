@@ -116,6 +116,50 @@ def test_a_table_sorts_by_mouse_and_keyboard(open_page: OpenPage) -> None:
     assert None not in values[: len(figures)], "unknown values are at the end"
 
 
+def test_a_tree_sorts_among_siblings(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    scroll = opened.page.locator(".scroll", has_text="├").first
+    column = "(table) => [...table.tBodies[0].rows].map((row) => [row.cells[0].textContent, Number(row.cells[1].dataset.sort)])"
+    table = scroll.locator("table").element_handle()
+
+    def parents(rows: list[tuple[str, float]]) -> dict[str, list[tuple[str, float]]]:
+        """The rows below each row, in the order shown; the path of a row is that of its names."""
+        path: list[str] = []
+        below: dict[str, list[tuple[str, float]]] = {}
+        for name, value in rows:
+            plain = name.lstrip("│├└ ")
+            depth = (len(name) - len(plain)) // 2
+            path = [*path[:depth], plain]
+            below.setdefault("/".join(path[:-1]), []).append((plain, value))
+        return below
+
+    before = parents(opened.page.evaluate(column, table))
+    assert len(before) > 1
+    for expected in (True, False):
+        scroll.locator("th button").nth(1).click()
+        after = parents(opened.page.evaluate(column, table))
+        assert {place: sorted(rows) for place, rows in after.items()} == {
+            place: sorted(rows) for place, rows in before.items()
+        }
+        for rows in after.values():
+            values = [value for _, value in rows]
+            assert values == sorted(values, reverse=expected)
+
+
+def test_differences_sort_by_their_value(open_page: OpenPage) -> None:
+    opened = open_page("compared")
+    opened.page.evaluate("document.querySelectorAll('details').forEach((element) => { element.open = true; })")
+    heading = opened.page.locator("th[data-key^=device_change]").first
+    heading.locator("button").click()
+    shown = opened.page.evaluate(
+        "(cell) => [...cell.closest('table').tBodies[0].rows].map((row) => row.cells[cell.cellIndex].textContent)",
+        heading.element_handle(),
+    )
+    signs = [text[0] for text in shown if text not in ("-", "0 ns")]
+    assert signs == sorted(signs), "what is added comes first"
+    assert set(signs) == {"+", "-"}
+
+
 def test_a_table_filters_and_copies_as_csv(open_page: OpenPage) -> None:
     opened = open_page("transformer", permissions=["clipboard-read", "clipboard-write"])
     scroll = opened.page.locator(".scroll", has=opened.page.locator("#layer-0"))
@@ -130,7 +174,10 @@ def test_a_table_filters_and_copies_as_csv(open_page: OpenPage) -> None:
     opened.page.wait_for_function("(control) => control.textContent === 'Copied'", arg=copy.element_handle())
     lines = opened.page.evaluate("navigator.clipboard.readText()").splitlines()
     assert len(lines) == 1 + len(names) + scroll.locator("tfoot tr").count()
-    assert lines[0].startswith('"layer","class"')
+    heads = lines[0].strip('"').split('","')
+    assert heads[:2] == ["layer", "class"]
+    assert len(set(heads)) == len(heads)
+    assert {name for name in heads if name.endswith("_ns") or "(ns)" in name}, "times state their unit"
     name, *values = lines[1].strip('"').split('","')
     assert name == names[0]
     assert any(value.isdecimal() and int(value) > 10**6 for value in values), "figures in full, without units"
@@ -141,7 +188,8 @@ def test_findings_link_to_layers_and_verdicts_to_findings(open_page: OpenPage) -
     opened.page.locator(".verdict a").nth(1).click()
     assert opened.page.locator(":target").get_attribute("id") == "finding-2"
     assert opened.page.locator("#finding-2 > details").get_attribute("open") is not None
-    opened.page.locator("#finding-2 a.layer").first.click()
+    opened.page.evaluate("() => { location.hash = 'finding-3'; }")
+    opened.page.locator("#finding-3 a.layer").first.click()
     row = opened.page.locator("tr:target")
     assert row.locator("td").first.inner_text() == "conv2"
     assert row.is_visible()
@@ -223,6 +271,39 @@ def test_the_timeline_zooms(open_page: OpenPage) -> None:
     opened.page.keyboard.press("Escape")
     assert width() == 100
     assert figure.locator(".legend").inner_text().count("idle: ") > 0
+
+
+def test_the_timeline_measures_and_the_wheel_scrolls_the_page(open_page: OpenPage) -> None:
+    opened = open_page("overlapping steps")
+    figure = opened.page.locator("figure.timeline")
+    figure.scroll_into_view_if_needed()
+    figure.locator("canvas").wait_for()
+    box = figure.locator(".chart").bounding_box()
+    assert box is not None
+    boxes, ranges = opened.options("timeline")["series"]
+    assert {entry[4] for entry in boxes["data"]} == {0, 1}
+    (step,) = ranges["data"]
+    assert 0 == step[0] < step[1] < max(entry[2] for entry in boxes["data"])
+    mouse, left, middle = opened.page.mouse, box["x"] + box["width"] / 2, box["y"] + 60
+    opened.page.keyboard.down("Shift")
+    mouse.move(left, middle)
+    mouse.down()
+    mouse.move(left + 100, middle, steps=4)
+    mouse.up()
+    opened.page.keyboard.up("Shift")
+    zoom, (_, ranges) = opened.options("timeline")["dataZoom"][0], opened.options("timeline")["series"]
+    assert (zoom["start"], zoom["end"]) == (0, 100), "measuring does not move the chart"
+    start, end = ranges["data"][-1]
+    unit = opened.page.evaluate(
+        """() => { const chart = vendor.echarts.getInstanceByDom(document.querySelector("figure.timeline .chart"));
+          return chart.convertFromPixel({ xAxisIndex: 0 }, 101) - chart.convertFromPixel({ xAxisIndex: 0 }, 1); }"""
+    )
+    assert end - start == pytest.approx(unit, rel=0.02)
+    assert figure.locator("output").inner_text().endswith(("ms", "us", "ns"))
+    before = opened.page.evaluate("scrollY")
+    mouse.wheel(0, 100)
+    opened.eventually(lambda: opened.page.evaluate("scrollY") > before)
+    assert opened.options("timeline")["dataZoom"][0]["end"] == 100
 
 
 def test_the_straggler_is_red(open_page: OpenPage) -> None:

@@ -82,3 +82,35 @@ def test_a_page_fits_a_phone(open_page: OpenPage, name: str) -> None:
     opened.page.set_viewport_size({"width": 400, "height": 800})
     opened.draw_all()
     assert opened.page.evaluate("document.documentElement.scrollWidth") == 400
+
+
+@pytest.mark.parametrize(
+    "name", ["v0", "inspected", "ranks", "compared", "resnet50", "transformer", "overlapping steps"]
+)
+def test_the_first_screen_has_the_result_and_a_chart(open_page: OpenPage, name: str) -> None:
+    opened = open_page(name)
+    opened.page.set_viewport_size({"width": 1400, "height": 900})
+    chart = opened.page.locator("main > section:first-of-type [data-chart]")
+    chart.locator("canvas, table").first.wait_for()
+    box, remedies = chart.bounding_box(), opened.page.locator("h2", has_text="What to do").first
+    assert box is not None
+    assert box["y"] + min(box["height"], 300) <= 900, "trees and comparisons may be longer"
+    if remedies.count():
+        place = remedies.bounding_box()
+        assert place is not None
+        assert place["y"] < 900
+
+
+@pytest.mark.parametrize("name", ["v0", "inspected", "ranks", "compared"])
+def test_the_navigation_has_all_sections(open_page: OpenPage, name: str) -> None:
+    opened = open_page(name)
+    links = opened.page.locator("body > nav a")
+    assert links.count() == opened.page.locator("main > section").count()
+    links.last.click()
+    assert opened.page.locator("main > section").last.is_visible()
+    target = opened.page.locator(":target")
+    top, bottom = opened.page.evaluate(
+        "(section) => [section.getBoundingClientRect().top, document.querySelector('nav').getBoundingClientRect().bottom]",
+        target.element_handle(),
+    )
+    assert top >= bottom - 1, "the navigation does not cover the title of the section"

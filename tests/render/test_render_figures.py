@@ -62,7 +62,10 @@ def chart(kind: ChartKind, name: str = "name") -> Chart:
                 {"name": "same", "path": "same", "type": "T", "status": "same", "note": "", "parent": 0, "ns": [1, 1]},
             ],
         },
-        "timeline": {"lanes": [name, "device"], "names": [name, "idle"], "boxes": [[0, 0, 50, 0], [1, 20, 90, 1]]},
+        "timeline": {
+            "lanes": [name, "device"], "names": [name, "idle"], "families": [None, "idle: python"],
+            "boxes": [[0, 0, 50, 0, 0], [1, 20, 90, 1, 1]], "step_ns": 60,
+        },
     }  # fmt: skip
     return Chart(kind=kind, title=name, text="", data=data[kind])
 
@@ -139,9 +142,16 @@ def test_thousands_of_boxes_are_one_collection() -> None:
     nodes += [{"name": f"n{i}", "path": "", "type": "", "parent": 0, "share": 50, "time": 1} for i in range(2000)]
     size = {"key": "time", "title": "time", "unit": "ns"}
     tree = figure(Chart(kind="icicle", title="t", text="", data={"sizes": [size], "nodes": nodes}))
-    boxes = [[0, i, i + 1, i % 9] for i in range(count)]
+    boxes = [[0, i, i + 1, i % 9, 0] for i in range(count)]
     names = [f"n{i}" for i in range(9)]
-    timeline = figure(Chart(kind="timeline", title="t", text="", data={"lanes": ["a"], "names": names, "boxes": boxes}))
+    timeline = figure(
+        Chart(
+            kind="timeline",
+            title="t",
+            text="",
+            data={"lanes": ["a"], "names": names, "families": [None] * len(names), "boxes": boxes, "step_ns": count},
+        )
+    )
     for drawn, expected in ((tree, 2001), (timeline, count)):
         (collection,) = drawn.axes[0].collections
         assert len(collection.get_paths()) == expected

@@ -157,15 +157,15 @@ def test_a_trace_has_charts() -> None:
 
 def test_the_timeline_of_a_step_is_cropped_to_it() -> None:
     spans = tuple(
-        Span(lane=lane, name="forward", start_ns=start, end_ns=end)
-        for lane, start, end in (("host", 90, 150), ("device: phase", 120, 260), ("device: phase", 300, 310))
+        Span(lane=lane, name="forward", start_ns=start, end_ns=end, step=step)
+        for lane, start, end, step in (("host", 90, 150, 1), ("device: phase", 120, 260, 2))
     )
-    timeline = StepTimeline(step=7, start_ns=100, end_ns=250, spans=spans[:2], omitted=3)
+    timeline = StepTimeline(step=7, index=1, start_ns=100, host_end_ns=150, end_ns=250, spans=spans, omitted=3)
     html = page(traces_document(traces(trace()), timelines={0: timeline}))
     chart = next(chart for chart in charts(html) if chart["kind"] == "timeline")
     assert chart["data"] == {
         "lanes": ["host", "device: phase"], "names": ["forward"], "families": [None],
-        "boxes": [[0, 0, 50, 0], [1, 20, 150, 0]],
+        "boxes": [[0, 0, 50, 0, 0], [1, 20, 150, 0, 1]], "step_ns": 50,
     }  # fmt: skip
     text = check(html).text
     assert "Timeline of step 7" in text

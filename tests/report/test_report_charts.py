@@ -17,11 +17,16 @@ from profiler_kit.records.comparison import LayerChange, LayerFigures, LayerKind
 from profiler_kit.records.document import Chart, ChartData, Document
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.trace_comparison import TimeChange
+from profiler_kit.records.traces import PhaseTime
+from profiler_kit.render._colors import COLORS
 from profiler_kit.report import traces_document
 from profiler_kit.report.charts.aligned_trees import layer_tree, trace_module_tree
 from profiler_kit.report.charts.reports import configuration_chart
-from profiler_kit.report.charts.traces import MAX_BARS, rank_chart
+from profiler_kit.report.charts.traces import MAX_BARS, rank_chart, time_chart, timeline_chart
+from profiler_kit.report.trace_tables import phase_lines
 
+STRANGERS = Path(__file__).parent.parent / "fixtures" / "traces" / "strangers"
+DDP = Path(__file__).parent.parent / "fixtures" / "traces" / "ranks_cuda" / "rank0.json.gz"
 RANKS = Path(__file__).parent.parent / "fixtures" / "traces" / "ranks_cuda_small"
 
 
@@ -185,3 +190,40 @@ def test_the_timeline_of_a_single_trace_has_no_name() -> None:
     assert title.startswith("Timeline of ")
     assert "rank0" not in title
     assert timelines_of(traces_document(traces(trace()))) == []
+
+
+def test_the_chart_of_phases_is_the_table_of_phases() -> None:
+    forward = PhaseTime(phase="forward", host_ns=None, kernel_ns=ms(12), sum_ns=ms(12), idle_ns=0, wait_ns=0, events=0)
+    summary = trace(idle={("python", "forward"): 10.0}, unattributed_ms=3.0, outside_steps=(forward,))
+    (chart,) = time_chart(summary)
+    lines, total = phase_lines(summary)
+    drawn = {part["name"]: part["values"] for part in chart.data["parts"]}
+    assert {line.label: [line.kernel_ns, line.host_ns or 0] for line in lines} == {
+        name: values for name, values in drawn.items() if not name.startswith("idle: ")
+    }
+    assert drawn["forward"][0] == ms(30 - 12)
+    assert drawn["(outside steps)"][0] == ms(12)
+    assert sum(values[0] for values in drawn.values()) == total.kernel_ns + summary.idle_ns == summary.span_ns
+
+
+def test_a_timeline_tells_the_work_of_other_steps_apart() -> None:
+    (timeline,) = inspect(DDP, timelines=True).timelines.values()
+    (chart,) = timeline_chart(timeline)
+    assert chart.data["step_ns"] == timeline.host_end_ns - timeline.start_ns
+    assert max(box[2] for box in chart.data["boxes"]) > chart.data["step_ns"], "the device works on it after the host"
+    own = [span for span in timeline.spans if span.step == timeline.index]
+    flags = [box[4] for box in chart.data["boxes"]]
+    assert flags.count(0) == len(own)
+    assert 0 < flags.count(1) == len(timeline.spans) - len(own)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_every_lane_of_a_timeline_has_boxes_and_every_box_a_color(device: str) -> None:
+    (timeline,) = inspect(STRANGERS / f"eager.{device}.json.gz", timelines=True).timelines.values()
+    (chart,) = timeline_chart(timeline)
+    data = chart.data
+    assert {box[0] for box in data["boxes"]} == set(range(len(data["lanes"])))
+    assert any(lane.startswith("device") for lane in data["lanes"]) == (device == "cuda")
+    assert set(data["families"]) <= set(COLORS)
+    kinds = {family.partition(": ")[0] for family in data["families"] if ": " in family}
+    assert kinds == ({"work"} if device == "cpu" else {"work", "idle"})

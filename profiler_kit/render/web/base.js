@@ -7,18 +7,13 @@ const THEMES = ["auto", "light", "dark"];
 const isDark = () => !printing.matches && (root.dataset.theme === "dark" || (root.dataset.theme !== "light" && darkSystem.matches));
 const style = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
-// Colors that people with any color vision can tell apart (Okabe and Ito).
-const PALETTE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7f00", "#7f8794"];
-// Phases, kinds of time and causes of idle time have the same color in all charts.
-const COLORS = {
-  data: "#8a7f00", transfer: "#56b4e9", forward: "#0072b2", loss: "#e69f00", backward: "#009e73", recompute: "#44bb99",
-  optimizer: "#cc79a7", communication: "#9467bd", "exposed communication": "#9467bd", other: "#7f8794", unattributed: "#a3aab4",
-  "(unattributed)": "#a3aab4", busy: "#0072b2", computation: "#0072b2", idle: "#c9a18a",
-  "waiting for data": "#b5651d", synchronization: "#c0392b", "op dispatch": "#e08a5b", python: "#d4b106", "launch latency": "#b98b82",
-  compilation: "#7d3c98", "cold start": "#5d6d7e", "memory allocation": "#2e8b8b", "another stream": "#6b8fb3", unknown: "#a3aab4",
-};
-const IDLE = new Set(["waiting for data", "synchronization", "op dispatch", "python", "launch latency", "compilation", "cold start", "memory allocation", "another stream", "unknown"]);
-const colorOf = (name, index) => COLORS[name] || COLORS[name.replace(/^idle: /, "")] || PALETTE[index % PALETTE.length];
+// COLORS and PALETTE are those of pictures: phases, causes of idle time and kinds of kernels have one color in all charts.
+const colorOf = (name, index) => COLORS[name] || PALETTE[index % PALETTE.length];
+// The text color that is easier to read on a color.
+function inkOn(color) {
+  const [red, green, blue] = [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16));
+  return 0.299 * red + 0.587 * green + 0.114 * blue > 140 ? "#1a2230" : "#fff";
+}
 
 const STEPS = {
   ns: [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]],

@@ -31,7 +31,7 @@ const nameAxis = (names, more = {}) => axis({
   type: "category", inverse: true, data: names, axisTick: { show: false }, axisLine: { show: false },
   axisLabel: { formatter: (name) => cut(name, labelLength()), ...more },
 });
-const height = (rows, more = 58) => `${more + 32 * rows}px`; // not in rem, which is smaller on paper
+const height = (rows, more = 58) => `${more + (rows > 6 ? 25 : 32) * rows}px`; // not in rem, which is smaller on paper
 const tip = (formatter, more = {}) => ({ ...frame().tooltip, ...more, formatter });
 const MAX_ROWS = 24; // more bars than this stand upright, side by side
 
@@ -94,7 +94,7 @@ const draw = {
           const row = rows[api.value(1)], [x, y] = api.coord([api.value(0), api.value(1)]);
           const [low] = api.coord([api.value(2), api.value(1)]), [high] = api.coord([api.value(3), api.value(1)]);
           const isRight = Math.max(x, high) + 12 + 6.4 * label(row).length < api.getWidth();
-          const stroke = { better: PALETTE[2], worse: PALETTE[0] }[row.outcome] || style("--muted");
+          const stroke = style({ better: "--less", worse: "--more" }[row.outcome] || "--muted");
           return { type: "group", children: [
             { type: "line", shape: { x1: low, y1: y, x2: high, y2: y }, style: { stroke, lineWidth: 3 } },
             { type: "circle", shape: { cx: x, cy: y, r: 5.5 }, style: { fill: stroke } },

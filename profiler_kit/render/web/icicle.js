@@ -47,11 +47,11 @@ draw.icicle = function icicle(element, data, chart, tools) {
     };
     place(zoomed, 0, 0, 1);
   }
-  // Red is far below the roofline, green is at it; gray is unknown.
+  // The stronger the orange, the farther below the roofline; gray is unknown. Lightness differs too, for any color vision.
   function fill(node) {
     const dark = isDark();
     if (coloring === "class") return `hsl(${(classes.get(node.type.split(" ")[0]) * 67 + 205) % 360} ${dark ? 30 : 48}% ${dark ? 32 : 80}%)`;
-    return node.share == null ? (dark ? "#3d4a5c" : "#c3ccd8") : `hsl(${Math.round(1.3 * Math.min(100, node.share))} 55% ${dark ? 30 : 76}%)`;
+    return node.share == null ? (dark ? "#3d4a5c" : "#c3ccd8") : `hsl(24 85% ${Math.round(dark ? 42 - 0.24 * Math.min(100, node.share) : 62 + 0.3 * Math.min(100, node.share))}%)`;
   }
   function describe(i) {
     const node = nodes[i];

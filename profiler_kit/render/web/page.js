@@ -10,6 +10,8 @@ function start(element) {
     drawn.set(element, { show: draw.tree(element, data, null, tools), resize() {} });
     return;
   }
+  // The library consumes every turn of the wheel over a chart that zooms; without Ctrl it is the page's.
+  for (const type of ["wheel", "mousewheel"]) element.addEventListener(type, (event) => { if (!event.ctrlKey) event.stopPropagation(); }, { capture: true, passive: true });
   const chart = echarts.init(element, null, { renderer: "canvas" });
   const result = draw[kind](element, data, chart, tools);
   const show = typeof result === "function" ? result : () => { chart.setOption(draw[kind](element, data, chart, tools), true); fit(chart); };

@@ -3,7 +3,7 @@ const FILTERED_ROWS = 6; // shorter tables need no filter
 const collator = new Intl.Collator("en", { numeric: true });
 
 function csv(table) {
-  const quoted = (cell) => `"${(cell.dataset.sort ?? cell.textContent).replaceAll('"', '""')}"`;
+  const quoted = (cell) => `"${(cell.dataset.key ?? cell.dataset.sort ?? cell.textContent).replaceAll('"', '""')}"`;
   return [...table.rows].filter((row) => !row.hidden).map((row) => [...row.cells].map(quoted).join(",")).join("\n");
 }
 
@@ -23,7 +23,20 @@ async function copy(text, control) {
   setTimeout(() => { control.textContent = label; }, 1500);
 }
 
-// The largest number or the first name on top; a second press reverses. Cells without a value stay at the end.
+// The rows as trees: a row with more guides before its name than the one above is below it. Tables without guides are flat.
+function nested(rows) {
+  const top = { depth: -1, children: [] }, path = [top];
+  for (const row of rows) {
+    const depth = row.cells[0].textContent.match(/^[│├└ ]*/)[0].length, node = { row, depth, children: [] };
+    while (path.at(-1).depth >= depth) path.pop();
+    path.at(-1).children.push(node);
+    path.push(node);
+  }
+  return top.children;
+}
+
+// The largest number or the first name on top, among the rows below one; a second press reverses. Cells without a value stay at the
+// end.
 function sort(table, heading) {
   const before = heading.getAttribute("aria-sort");
   const ascending = heading.classList.contains("number") ? before === "descending" : before !== "ascending";
@@ -34,8 +47,9 @@ function sort(table, heading) {
     return [row, dataset.sort !== undefined ? Number(dataset.sort) : textContent === "-" ? null : textContent];
   }));
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : collator.compare(a, b));
-  const sorted = [...keys].sort(([, a], [, b]) => (a === null || b === null ? (a === null) - (b === null) : ascending ? compare(a, b) : compare(b, a)));
-  table.tBodies[0].append(...sorted.map(([row]) => row));
+  const order = (a, b) => (a === null || b === null ? (a === null) - (b === null) : ascending ? compare(a, b) : compare(b, a));
+  const flat = (nodes) => nodes.sort((a, b) => order(keys.get(a.row), keys.get(b.row))).flatMap(({ row, children }) => [row, ...flat(children)]);
+  table.tBodies[0].append(...flat(nested(keys.keys())));
 }
 
 function addTools(scroll) {

@@ -55,6 +55,6 @@ def _waterfall(
         kind="waterfall",
         name="waterfall",
         title=title,
-        text=f"From {labels[0]} to {labels[1]}: each bar begins where the one above ends. Red adds, green saves.",
+        text=f"From {labels[0]} to {labels[1]}: each bar begins where the one above ends. Orange adds, blue saves.",
         data={"unit": unit, "rows": rows},
     )

@@ -57,7 +57,8 @@ def configuration_chart(report: Report) -> Iterator[Chart]:
             name="configurations",
             title="Configurations",
             text="Each dot is the step of a configuration, as in the table, and the line its 95 % confidence interval. "
-            "Green ones are faster than the baseline, over all processes; for gray ones no difference is established.",
+            "Over all processes, blue ones are faster than the baseline and orange ones slower; for gray ones no difference "
+            "is established.",
             data={
                 "unit": "ns",
                 "baseline": baseline.config.name,

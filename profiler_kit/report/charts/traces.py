@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from profiler_kit.records.document import Chart, ChartData
+from profiler_kit.records.families import family_group
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.paths import parent_path
 from profiler_kit.records.ranks import Ranks
+from profiler_kit.records.runs import Span
 from profiler_kit.records.traces import TraceSummary, idle_by_cause
+from profiler_kit.report import trace_tables
 from profiler_kit.units import text
 
 # More bars than this are too thin to read; the table has all of them.
@@ -20,18 +23,15 @@ OUTSIDE: Final = "(outside modules)"
 
 
 def time_chart(trace: TraceSummary) -> Iterator[Chart]:
-    """The whole trace on the host's and the device's clock by phase, and its idle time by cause."""
-    host = {timing.phase: timing.host_ns or 0 for timing in trace.phases}
-    device = {timing.phase: timing.kernel_ns for timing in trace.phases}
+    """The lines of the table of phases on the host's and the device's clock, and idle time by cause."""
+    lines, total = trace_tables.phase_lines(trace)
     idle = {f"idle: {cause}": ns for cause, ns in idle_by_cause(trace.idle).items()}
-    rows = ["device", "host"] if any(host.values()) else ["device"]
+    rows = ["device", "host"] if any(line.host_ns for line in lines) else ["device"]
     if trace.clock == "host":
         rows = ["operators"]
-    if not any(device.values()) and not idle:
+    if not total.kernel_ns and not idle:
         return
-    values: dict[str, list[int]] = {phase: [device[phase], host[phase]] for phase in device}
-    if trace.unattributed_ns:
-        values["(unattributed)"] = [trace.unattributed_ns, 0]
+    values: dict[str, list[int]] = {line.label: [line.kernel_ns, line.host_ns or 0] for line in lines}
     values.update({cause: [ns, 0] for cause, ns in idle.items()})
     parts = [{"name": name, "values": pair[: len(rows)]} for name, pair in values.items()]
     yield Chart(
@@ -157,7 +157,8 @@ def timeline_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
         kind="timeline",
         name="timeline",
         title=f"Timeline of {number}{f', {trace}' if trace else ''}",
-        text=f"What host and device do over time. Drag to move; turn the wheel with Ctrl pressed to zoom.{omitted}",
+        text="What host and device do over time. The band is the step on the host; work of other steps is pale. Drag to move; "
+        f"turn the wheel with Ctrl pressed to zoom; drag with Shift pressed to measure.{omitted}",
         data=ChartData(lambda: _timeline_data(timeline)),
     )
 
@@ -171,7 +172,8 @@ def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
             lane_numbers[span.lane],
             max(0, span.start_ns - timeline.start_ns),
             min(span.end_ns, timeline.end_ns) - timeline.start_ns,
-            names.setdefault((span.name, span.family), len(names)),
+            names.setdefault((span.name, _color_key(span)), len(names)),
+            int(timeline.is_of_another_step(span)),
         ]
         for span in timeline.spans
     ]
@@ -180,4 +182,12 @@ def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
         "names": [name for name, _ in names],
         "families": [family for _, family in names],
         "boxes": boxes,
+        "step_ns": timeline.host_end_ns - timeline.start_ns,
     }
+
+
+def _color_key(span: Span) -> str | None:
+    """The name under which charts color a span: a phase as it is, ``idle: cause``, ``work: group``."""
+    if span.kind == "phase" or span.family is None:
+        return span.family
+    return f"{span.kind}: {family_group(span.family) if span.kind == 'work' else span.family}"

@@ -23,10 +23,10 @@ WorkUnit = Literal["flop", "mac"]
 class Column(Generic[Row]):
     """One column of a table over `Row`: its head, the function that reads its value, and the reports that show it.
 
-    `rank`, `name`, `share`: as in `Head`. `place`: page (terminal, Markdown), data (CSV, data frames) or both. `when`: whether
-    the column applies to a report. `aside`: pages show the column in a second table for details, where there is one. `tree`: the
-    column's rank in the module tree, whose rows include descendants; None keeps the column out of the tree. A name in braces
-    in `title` (``{a}``) is a label that the table supplies.
+    `rank`, `name`, `share`, `signed`: as in `Head`. `place`: page (terminal, Markdown), data (CSV, data frames) or both.
+    `when`: whether the column applies to a report. `aside`: pages show the column in a second table for details, where there
+    is one. `tree`: the column's rank in the module tree, whose rows include descendants; None keeps the column out of the
+    tree. A name in braces in `title` (``{a}``) is a label that the table supplies.
     """
 
     key: str
@@ -41,6 +41,7 @@ class Column(Generic[Row]):
     aside: bool = False
     tree: int | None = None
     share: bool = False
+    signed: bool = False
 
     @property
     def head(self) -> Head:
@@ -53,6 +54,7 @@ class Column(Generic[Row]):
             rank=self.rank,
             name=self.name,
             share=self.share,
+            signed=self.signed,
         )
 
 

@@ -59,10 +59,6 @@ class EfficiencyRow:
     layer: LayerEfficiency | None = None
 
 
-def _signed(value: int | None, unit: Unit) -> str | None:
-    return None if value is None else signed(value, unit)
-
-
 def _shortened_change(row: LayerChange | LayerGroup | CheckpointGroup) -> str:
     return row.change if len(row.change) <= CHANGE_CHARACTERS else row.change[: CHANGE_CHARACTERS - 3] + "..."
 
@@ -116,7 +112,7 @@ PEAK_PART_COLUMNS: tuple[Column[PeakPart], ...] = (
     Column("part", "Part of the peak", "text", lambda r: r.title, "the category of memory; the known parts of a side sum to its peak"),
     Column("a_bytes", "{a}", "bytes", lambda r: r.a, "bytes on the first side"),
     Column("b_bytes", "{b}", "bytes", lambda r: r.b, "bytes on the second side"),
-    Column("change", "Difference", "text", lambda r: _signed(r.change, "bytes"), "second side's bytes minus the first side's", place="page"),
+    Column("change", "Difference", "bytes", lambda r: r.change, "second side's bytes minus the first side's", place="page", signed=True),
     Column("change_bytes", "difference", "bytes", lambda r: r.change, "second side's bytes minus the first side's", place="data"),
 )
 
@@ -129,22 +125,22 @@ LAYER_CHANGE_COLUMNS: tuple[Column[LayerChange], ...] = (
     Column("class_name", "class", "text", lambda r: r.class_name, "the module's class", place="data"),
     Column("change_text", "What changed", "text", _shortened_change, "the difference between the two versions of the layer, shortened", place="page", rank=1),
     Column("change", "change", "text", lambda r: r.change, "the difference between the two versions of the layer", place="data"),
-    Column("flops_change", "FLOPs, step", "text", lambda r: signed(r.b.flops - r.a.flops, "flops"), "second side's FLOPs per step minus the first side's", place="page"),
+    Column("flops_change", "FLOPs, step", "flops", lambda r: r.b.flops - r.a.flops, "second side's FLOPs per step minus the first side's", place="page", signed=True),
     Column("a_flops", "FLOPs in a", "flops", lambda r: r.a.flops, "FLOPs per step, first side", place="data"),
     Column("b_flops", "FLOPs in b", "flops", lambda r: r.b.flops, "FLOPs per step, second side", place="data"),
     Column("a_macs", "MACs in a", "macs", lambda r: r.a.macs, "multiply-accumulates per step, first side", place="data"),
     Column("b_macs", "MACs in b", "macs", lambda r: r.b.macs, "multiply-accumulates per step, second side", place="data"),
-    Column("params_change", "Parameters", "text", lambda r: signed(r.b.params - r.a.params, "count"), "second side's parameter count minus the first side's", place="page", rank=3),
+    Column("params_change", "Parameters", "count", lambda r: r.b.params - r.a.params, "second side's parameter count minus the first side's", place="page", rank=3, signed=True),
     Column("a_forward_flops", "forward FLOPs in a", "flops", lambda r: r.a.forward_flops, "FLOPs of the forward pass, first side", place="data"),
     Column("b_forward_flops", "forward FLOPs in b", "flops", lambda r: r.b.forward_flops, "FLOPs of the forward pass, second side", place="data"),
     Column("a_backward_flops", "backward FLOPs in a", "flops", lambda r: r.a.backward_flops, "FLOPs of the backward pass with recomputation, first side", place="data"),
     Column("b_backward_flops", "backward FLOPs in b", "flops", lambda r: r.b.backward_flops, "FLOPs of the backward pass with recomputation, second side", place="data"),
     Column("a_params", "parameters in a", "count", lambda r: r.a.params, "parameter count, first side", place="data"),
     Column("b_params", "parameters in b", "count", lambda r: r.b.params, "parameter count, second side", place="data"),
-    Column("saved_change", "Saved", "text", lambda r: signed(r.b.saved_bytes - r.a.saved_bytes, "bytes"), "bytes saved for backward, second side minus first side", place="page", rank=2),
+    Column("saved_change", "Saved", "bytes", lambda r: r.b.saved_bytes - r.a.saved_bytes, "bytes saved for backward, second side minus first side", place="page", rank=2, signed=True),
     Column("a_saved_bytes", "saved in a", "bytes", lambda r: r.a.saved_bytes, "bytes saved for backward, first side", place="data"),
     Column("b_saved_bytes", "saved in b", "bytes", lambda r: r.b.saved_bytes, "bytes saved for backward, second side", place="data"),
-    Column("device_change", "{clock}", "text", lambda r: _signed(r.device_ns_change, "ns"), "device time per step (on a CPU: self time of operators), second side minus first side", place="page"),
+    Column("device_change", "{clock}", "ns", lambda r: r.device_ns_change, "device time per step (on a CPU: self time of operators), second side minus first side", place="page", signed=True),
     Column("a_device_ns", "time in a", "ns", lambda r: r.a.device_ns, "device time per step (on a CPU: self time of operators), first side", place="data"),
     Column("b_device_ns", "time in b", "ns", lambda r: r.b.device_ns, "device time per step (on a CPU: self time of operators), second side", place="data"),
     Column("contribution", "contribution", "fraction", lambda r: r.contribution, "the layer's largest share of any total change (FLOPs, parameters, saved bytes or time)", place="data"),
@@ -156,13 +152,13 @@ LAYER_GROUP_COLUMNS: tuple[Column[LayerGroup], ...] = (
     Column("change_text", "Change", "text", _shortened_change, "the edit, or its effect on these layers, shortened", place="page", rank=1),
     Column("change", "change", "text", lambda r: r.change, "the edit, or its effect on these layers", place="data"),
     Column("layers", "Layers", "count", lambda r: r.layers, "the number of layers in the row"),
-    Column("flops_change", "FLOPs, step", "text", lambda r: signed(r.figures.flops, "flops"), "second side's FLOPs per step minus the first side's", place="page"),
+    Column("flops_change", "FLOPs, step", "flops", lambda r: r.figures.flops, "second side's FLOPs per step minus the first side's", place="page", signed=True),
     Column("flops", "FLOPs", "flops", lambda r: r.figures.flops, "FLOPs per step, second side minus first side", place="data"),
-    Column("params_change", "Parameters", "text", lambda r: signed(r.figures.params, "count"), "second side's parameter count minus the first side's", place="page", rank=3),
+    Column("params_change", "Parameters", "count", lambda r: r.figures.params, "second side's parameter count minus the first side's", place="page", rank=3, signed=True),
     Column("params", "parameters", "count", lambda r: r.figures.params, "parameter count, second side minus first side", place="data"),
-    Column("saved_change", "Saved", "text", lambda r: signed(r.figures.saved, "bytes"), "bytes saved for backward, second side minus first side", place="page", rank=2),
+    Column("saved_change", "Saved", "bytes", lambda r: r.figures.saved, "bytes saved for backward, second side minus first side", place="page", rank=2, signed=True),
     Column("saved_bytes", "saved", "bytes", lambda r: r.figures.saved, "bytes saved for backward, second side minus first side", place="data"),
-    Column("device_change", "{clock}", "text", lambda r: _signed(r.device_ns, "ns"), "device time per step (on a CPU: self time of operators), second side minus first side", place="page"),
+    Column("device_change", "{clock}", "ns", lambda r: r.device_ns, "device time per step (on a CPU: self time of operators), second side minus first side", place="page", signed=True),
     Column("device_ns", "time", "ns", lambda r: r.device_ns, "device time per step (on a CPU: self time of operators), second side minus first side", place="data"),
 )
 
@@ -206,7 +202,7 @@ EFFICIENCY_COLUMNS: tuple[Column[EfficiencyRow], ...] = (
     Column("share", "Share", "percent", lambda r: share(r.device_ns, r.step_ns), "share of the step's device time", rank=3, share=True),
     Column("flops_per_s", "FLOP/s", "flops/s", lambda r: r.flops_per_s, "counted FLOPs divided by device time"),
     Column("algorithm", "Main algorithm", "text", _algorithm, "the algorithm with the most time, with its arithmetic", rank=1),
-    Column("beyond", "Excess time", "text", lambda r: signed(r.beyond_ns, "ns"), "device time minus the time that the FLOPs take at the faster side's rate"),
+    Column("beyond", "Excess time", "ns", lambda r: r.beyond_ns, "device time minus the time that the FLOPs take at the faster side's rate", signed=True),
 )
 
 EXPLANATION_COLUMNS: tuple[Column[Explanation], ...] = (

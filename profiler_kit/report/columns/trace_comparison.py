@@ -8,7 +8,6 @@ from typing import Final
 
 from profiler_kit.records.trace_comparison import TimeChange
 from profiler_kit.report.columns.column import Column, ColumnTable
-from profiler_kit.units import signed
 
 MAX_NAMES: Final = 3  # per side, in a cell of CSV
 
@@ -56,7 +55,7 @@ CHANGED_TIME_COLUMNS: tuple[Column[ChangedTime], ...] = (
     Column("a_ns", "{a}", "ns", lambda r: r.change.a_ns, "time in the first trace"),
     Column("b_ns", "{b}", "ns", lambda r: r.change.b_ns, "time in the second trace"),
     Column("change_ns", "difference", "ns", lambda r: r.change.change_ns, "time in the second trace minus time in the first", place="data"),
-    Column("change", "difference", "text", lambda r: signed(r.change.change_ns, "ns"), "time in the second trace minus time in the first", place="page"),
+    Column("change", "difference", "ns", lambda r: r.change.change_ns, "time in the second trace minus time in the first", place="page", signed=True),
     Column("ratio", "ratio", "ratio", _ratio, "time in the second trace divided by time in the first", place="page", rank=2),
     Column("calls", "calls", "text", _calls, "calls in the first trace -> calls in the second", place="page", rank=3),
     Column("a_calls", "calls in a", "count", lambda r: r.change.a_calls, "calls in the first trace", place="data"),

@@ -1,0 +1,41 @@
+"""The head of a page: a name without folders, device, date and version."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from sample_reports import v0_h100
+from trace_reports import trace, traces
+
+from profiler_kit.report import report_document, traces_document
+from profiler_kit.report.origin import short_path
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("/home/me/net.py:Net", "net.py:Net"),
+        ("C:\\work\\net.py", "net.py"),
+        ("models/net.py", "models/net.py"),
+        ("torchvision:resnet50", "torchvision:resnet50"),
+        ("/logs/run/", "run/"),
+    ],
+)
+def test_an_absolute_path_loses_its_folders(written: str, shown: str) -> None:
+    assert short_path(written) == shown
+
+
+def test_a_page_names_its_device_and_date_and_no_absolute_path() -> None:
+    report = v0_h100()
+    document = report_document(replace(report, target=replace(report.target, spec="/home/me/net.py")))
+    assert "/home" not in document.title
+    run = report.baseline()
+    assert run is not None
+    assert run.environment is not None
+    assert document.origin.split(" · ") == [
+        run.environment.device_name, report.created[:10], f"{report.tool.name} {report.tool.version}"
+    ]  # fmt: skip
+    inspected = traces(trace("/logs/run/rank0.json.gz"))
+    assert traces_document(inspected).title == "rank0.json.gz"
+    assert inspected.created[:10] in traces_document(inspected).origin
