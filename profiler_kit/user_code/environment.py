@@ -57,11 +57,12 @@ _program_arguments: Final[ContextVar[tuple[str, ...]]] = ContextVar("program_arg
 @contextlib.contextmanager
 def program_arguments(arguments: tuple[str, ...]) -> Iterator[None]:
     """Let user code see `arguments` of a command line inside the block."""
-    token = _program_arguments.set(arguments)
+    before = _program_arguments.get()
+    _program_arguments.set(arguments)
     try:
         yield
     finally:
-        _program_arguments.reset(token)
+        _program_arguments.set(before)  # no token: a time limit may end the block in another context
 
 
 _FLAGS = ("cudnn.enabled", "cudnn.benchmark", "cudnn.deterministic")
