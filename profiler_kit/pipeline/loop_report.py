@@ -65,7 +65,8 @@ def loop_report(
         *_loop_notes(observed, evaluation, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
     ]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes, seen)
-    info = replace(info, seen=seen)
+    known = seen.loss if seen is not None else None  # also where another loss had to be counted in its place
+    info = replace(info, seen=seen, loss=known or info.loss)
     run = replace(_run(observed, models, config or LOOP), evaluation=evaluation)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:

@@ -666,3 +666,22 @@ def test_a_model_is_copied_and_saved_while_it_is_recorded(folder: Path) -> None:
     ended = run(folder, *FEW, "train.py")
     assert (ended.returncode, "Traceback" in ended.stderr) == (0, False)
     assert report_of(folder)["runs"][0]["traced_steps"] == 1
+
+
+def test_a_loss_that_is_recognized_is_named_where_another_one_is_counted(folder: Path) -> None:
+    write(
+        folder,
+        """\
+        from net import *
+        model, other = Net(), Net()
+        optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], 0.1)
+        for step in range(60):
+            x = torch.ones(4, 16)
+            loss = nn.functional.mse_loss(model(x), other(2 * x))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    )
+    assert run(folder, *FEW, "train.py").returncode == 0
+    assert report_of(folder)["target"]["loss"] == "mse"
