@@ -246,7 +246,7 @@ class Net(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.layers = nn.Sequential(*[nn.Linear(config.model.width, config.model.width) for _ in range(config.model.depth)])
-        self.rate = config.data.rate
+        self.rate = config.data.source.rate
     def forward(self, x):
         return self.layers(x)
 """
@@ -260,7 +260,9 @@ def test_a_configuration_inside_another_one_comes_from_a_yaml_file(
     Path("net.py").write_text(CONFIGURED)
     Path("configs").mkdir()
     Path("configs/small.yml").write_text("model:\n  depth: 2\n")
-    Path("configs/whole.yml").write_text(f"model:\n  width: 11\n  depth: 3\n{separator}data:\n  rate: 0.5\n")
+    Path("configs/whole.yml").write_text(
+        f"model:\n  width: 11\n  depth: 3\n{separator}data:\n  source:\n    rate: 0.5\n"
+    )
     Path("configs/wrong.yaml").write_text("model: {width\n")
     model = load(TargetSpec(spec="net.py"), device="meta").model
     assert ([tuple(layer.weight.shape) for layer in model.layers], model.rate) == ([(11, 11)] * 3, 0.5)

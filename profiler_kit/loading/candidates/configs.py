@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -17,8 +17,8 @@ from profiler_kit.loading.candidates.hyperparameters import stated_fields, state
 from profiler_kit.loading.candidates.plausible import (
     UNKNOWN,
     attribute_choices,
-    nested_attributes,
     optional_attributes,
+    paths_read,
     plausible_value,
     read_attributes,
 )
@@ -89,15 +89,21 @@ def assumed_config(
     }
     presets |= attribute_choices(factory, parameter.name)
     presets |= stated_options(file, factory, parameter.name) if file is not None else {}
-    presets |= {name: _nested(presets.get(name)) for name in nested_attributes(factory, parameter.name)}
+    presets = _with_nested(presets, paths_read(factory, parameter.name))
     for config_class in _config_classes(parameter, factory, names):
         presets |= {name: value for name, value in stated_fields(config_class).items() if value != 0 or value is False}
     return AssumedConfig(presets)
 
 
-def _nested(value: object) -> object:
-    """`value` as a configuration inside of another one, if it is a table of values, or nothing states it."""
-    return AssumedConfig(value) if isinstance(value, dict) else AssumedConfig({}) if value is None else value
+def _with_nested(presets: Mapping[str, Any], paths: Iterable[tuple[str, ...]]) -> dict[str, Any]:
+    """`presets` with a configuration inside for each attribute of which `paths` read attributes, if it has no plain value."""
+    inner: dict[str, list[tuple[str, ...]]] = {}
+    for name, *rest in paths:
+        if rest:
+            inner.setdefault(name, []).append(tuple(rest))
+    tables = {name: presets.get(name) or {} for name in inner}
+    nested = {name: AssumedConfig(_with_nested(t, inner[name])) for name, t in tables.items() if isinstance(t, dict)}
+    return {**presets, **nested}
 
 
 def _config_classes(

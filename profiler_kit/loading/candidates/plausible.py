@@ -153,11 +153,10 @@ def read_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
     return attributes_read(node, parameter) if node is not None else set()
 
 
-def nested_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
-    """The attributes of `parameter` of which the text of `factory` reads attributes: ``model`` of ``config.model.width``."""
+def paths_read(factory: Callable[..., Any], parameter: str) -> set[tuple[str, ...]]:
+    """The attributes of `parameter`, and those of its attributes, that the text of `factory` reads (`attribute_paths`)."""
     node = function_node(factory)
-    paths = attribute_paths(node, parameter) if node is not None else ()
-    return {path[0] for path in paths if len(path) > 1}
+    return attribute_paths(node, parameter) if node is not None else set()
 
 
 def _choices(node: ast.FunctionDef, name: str) -> list[Any]:
