@@ -246,7 +246,8 @@ class Net(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.layers = nn.Sequential(*[nn.Linear(config.model.width, config.model.width) for _ in range(config.model.depth)])
-        self.rate = config.data.source.rate
+        source = config.data.source
+        self.rate = source.rate
     def forward(self, x):
         return self.layers(x)
 """
@@ -272,7 +273,9 @@ def test_a_configuration_inside_another_one_that_no_file_states_has_usual_values
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("net.py").write_text(CONFIGURED)
+    Path("net.py").write_text(
+        CONFIGURED.replace("source = config.data.source\n        self.rate = source", "self.rate = config.data.source")
+    )
     target = load(TargetSpec(spec="net.py"), device="meta")
     assert len(target.model.layers) > 0
     assert "arguments" in [choice.subject for choice in target.info.assumed]

@@ -102,8 +102,14 @@ def _with_nested(presets: Mapping[str, Any], paths: Iterable[tuple[str, ...]]) -
         if rest:
             inner.setdefault(name, []).append(tuple(rest))
     tables = {name: presets.get(name) or {} for name in inner}
-    nested = {name: AssumedConfig(_with_nested(t, inner[name])) for name, t in tables.items() if isinstance(t, dict)}
-    return {**presets, **nested}
+    return {
+        **presets,
+        **{
+            name: AssumedConfig(_with_nested(table, inner[name]), is_nested=True)
+            for name, table in tables.items()
+            if isinstance(table, dict)
+        },
+    }
 
 
 def _config_classes(
@@ -175,20 +181,22 @@ def with_usual_values(
 class AssumedConfig:
     """A configuration whose attributes and items are those of `presets`, else the usual values of their names.
 
-    Keeps those that were read.
+    Keeps those that were read. `is_nested`: it is inside another one, and so are the tables in it.
     """
 
-    __slots__ = ("__dict__", "presets")
+    __slots__ = ("__dict__", "is_nested", "presets")
 
-    def __init__(self, presets: Mapping[str, Any]) -> None:
-        self.presets = presets
+    def __init__(self, presets: Mapping[str, Any], *, is_nested: bool = False) -> None:
+        self.presets, self.is_nested = presets, is_nested
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "presets":
+        if name.startswith("__") or name in AssumedConfig.__slots__:
             raise AttributeError(name)
         value = self.presets[name] if name in self.presets else plausible_value(name, vars(self))  # by its name
         if value is UNKNOWN:
             value = False  # most fields without a usual name are switches
+        elif self.is_nested and isinstance(value, dict):
+            value = AssumedConfig(value, is_nested=True)
         vars(self)[name] = value
         return value
 
