@@ -50,6 +50,11 @@ LOSSES: Final[dict[str, NamedLoss]] = {
         value=lambda o, y, _: F.binary_cross_entropy_with_logits(o, y),
         nodes=("BinaryCrossEntropyWithLogitsBackward0",),
     ),
+    "bce": NamedLoss(
+        labels="binary",
+        value=lambda o, y, _: F.binary_cross_entropy(o, y),  # of probabilities
+        nodes=("BinaryCrossEntropyBackward0",),
+    ),
 }
 # These use every floating-point output, not only the main one.
 _LOSS_NODE: Final = re.compile(r"\w*Loss\w*Backward\d+|KlDivBackward\d+|BinaryCrossEntropy\w*Backward\d+")
