@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from profiler_kit.diagnosis.facts import facts_of
+from profiler_kit.records.serde import read_report
+
 NET = """\
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
-from profiler_kit.diagnosis.facts import facts_of
-from profiler_kit.records.serde import read_report
 
 torch.manual_seed(0)
 
