@@ -117,7 +117,8 @@ def test_made_up_labels_are_made_once_and_alike_everywhere(folder: Path) -> None
 @pytest.mark.parametrize("name", CHOICES)
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_every_named_loss_trains(folder: Path, name: str, device: str) -> None:
-    target = load_text(folder, "model = nn.Linear(4, 5)\n", "3,4", device=device, loss=name)
+    model = "nn.Sequential(nn.Linear(4, 5), nn.Sigmoid())" if name == "bce" else "nn.Linear(4, 5)"  # probabilities
+    target = load_text(folder, f"model = {model}\n", "3,4", device=device, loss=name)
     loss, _ = step(target)
     assert loss.device.type == device
     assert target.info.loss == name
