@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,12 +37,6 @@ for step in range(3):
     loss.backward()
     optimizer.step()
 """
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    monkeypatch.chdir(tmp_path)
-    return lambda files: [Path(name).write_text(text) for name, text in files.items()] and None
 
 
 def info(text: str, **options: Any) -> TargetInfo:

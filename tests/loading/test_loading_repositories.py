@@ -265,6 +265,7 @@ def test_a_configuration_inside_another_one_comes_from_a_yaml_file(
         f"model:\n  width: 11\n  depth: 3\n{separator}data:\n  source:\n    rate: 0.5\n"
     )
     Path("configs/wrong.yaml").write_text("model: {width\n")
+    Path("configs/endless.yaml").write_text("model: &model\n  again: *model\n")
     model = load(TargetSpec(spec="net.py"), device="meta").model
     assert ([tuple(layer.weight.shape) for layer in model.layers], model.rate) == ([(11, 11)] * 3, 0.5)
 

@@ -70,12 +70,6 @@ job.train()
 """
 
 
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    monkeypatch.chdir(tmp_path)
-    return lambda files: [Path(name).write_text(text) for name, text in files.items()] and None
-
-
 def loaded() -> Target:
     target = load(TargetSpec(spec="net.py"), device="meta")
     count_target(target)

@@ -52,12 +52,10 @@ class Decision:
     def _values_of_test(self) -> dict[str, Any]:
         """The arguments that a test passes, or a file that tries its own model: such models are small."""
         site = self.candidate.site
-        if site is None or site.document.kind not in ("target", "importer"):
+        if site is None:
             return {}
-        path = site.document.path
-        is_test = path is not None and (path.stem.startswith("test_") or "tests" in path.parts)
         is_trial = site.document.kind == "target" and site.role in ("main", "script") and not trains(site.document.tree)
-        return dict(self.arguments.bound) if is_test or is_trial else {}
+        return dict(self.arguments.bound) if site.is_in_test or is_trial else {}
 
     def _certainty_of_model(self) -> Certainty:
         evidence, site = self.candidate.evidence, self.candidate.site
@@ -78,22 +76,18 @@ class Decision:
             others = tuple(self._others) or tuple(self._failed)
             choices.append(Choice(subject="model", value=name, others=others))
         if known.is_assumed("arguments"):
-            values = {key: self.arguments.bound.get(key) for key in self.arguments.assumed} or self._values_of_test
-            options = [
-                f"{key}={json.dumps(value) if isinstance(value, str) else value!r}"  # double quotes, inside those of a shell
-                for key, value in values.items()
-                if _is_plain(value)
-            ]
-            texts = [
-                f"{key}={value_text(value)}" if key in self.arguments.bound else key for key, value in values.items()
-            ]
-            more = f" and {len(texts) - _LISTED_VALUES} more" if len(texts) > _LISTED_VALUES else ""
-            text = ", ".join(texts[:_LISTED_VALUES]) + more
-            words = tuple(word for option in options for word in ("--kw", option))
-            choices.append(
-                Choice(subject="arguments", value=text, options=words if len(options) == len(values) else ())
-            )
+            choices.append(self._assumed_arguments())
         return tuple(choices)
+
+    def _assumed_arguments(self) -> Choice:
+        bound = self.arguments.bound
+        values = {key: bound.get(key) for key in self.arguments.assumed} or self._values_of_test
+        texts = [f"{key}={value_text(value)}" if key in bound else key for key, value in values.items()]
+        more = f" and {len(texts) - _LISTED_VALUES} more" if len(texts) > _LISTED_VALUES else ""
+        options: list[str] = []
+        if all(map(_is_plain, values.values())):
+            options = [word for key, value in values.items() for word in ("--kw", _option(key, value))]
+        return Choice(subject="arguments", value=", ".join(texts[:_LISTED_VALUES]) + more, options=tuple(options))
 
     @property
     def notes(self) -> tuple[Note, ...]:
@@ -147,6 +141,11 @@ class Decision:
         kind = type(self.model).__name__ if self.model is not None else None
         chosen = {self.candidate.name, variable, kind}
         return selectable_names(self.source, self.ranked, frozenset(chosen | self._failed.keys()))
+
+
+def _option(name: str, value: object) -> str:
+    """``name=value`` for ``--kw``, with the quotes that need none inside those of a shell."""
+    return f"{name}={json.dumps(value) if isinstance(value, str) else repr(value)}"
 
 
 def _is_plain(value: object) -> bool:

@@ -89,9 +89,10 @@ def _file_objects(root: Path) -> Iterator[dict[str, Any]]:
             value = _content(path) if path.stat().st_size <= _MAX_BYTES else None
         except (OSError, ValueError, RecursionError):
             continue  # not readable, or not JSON
-        pending = [value]
+        pending, visited = [value], set[int]()
         for item in pending:
-            if isinstance(item, dict):
+            if isinstance(item, dict) and id(item) not in visited:  # an alias of YAML may lead back to its own table
+                visited.add(id(item))
                 yield item
                 pending += item.values()
 

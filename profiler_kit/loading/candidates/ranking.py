@@ -142,7 +142,7 @@ def _site_order(s: Surroundings, m: SiteModel) -> tuple[Any, ...]:
         not in (
             site.document.path.stem if site.document.path is not None and site.document.kind == "importer" else "train"
         ),
-        _is_test_file(site),  # a test builds a small model, a script the one that is used
+        site.is_in_test,
         _ROLES.index(site.role),
         -len(module_class.contains) if module_class is not None else 0,
         str(site.document.path or ""),
@@ -150,11 +150,6 @@ def _site_order(s: Surroundings, m: SiteModel) -> tuple[Any, ...]:
         site.call.lineno,
         site.call.col_offset,
     )
-
-
-def _is_test_file(site: CallSite) -> bool:
-    path = site.document.path
-    return site.document.kind == "importer" and path is not None and path.stem.startswith("test_")
 
 
 def _class_order(c: ModuleClass) -> tuple[Any, ...]:

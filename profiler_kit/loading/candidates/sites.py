@@ -63,6 +63,12 @@ class CallSite:
         """The location, ``train.py:41``."""
         return self.document.at(self.call.lineno)
 
+    @property
+    def is_in_test(self) -> bool:
+        """Whether another file calls it to test it: a test builds a small model."""
+        path = self.document.path
+        return self.document.kind == "importer" and path is not None and path.stem.startswith("test_")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteModel:
