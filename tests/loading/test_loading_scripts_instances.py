@@ -118,6 +118,7 @@ def value(text: str) -> Any:
     [
         ("        self.width = 4\n        net = Net(self.width)\n", 4),
         ("        self.a, self.b = 1, 2\n        net = Net(self.b)\n", 2),
+        ("        self.a, self.b = divmod(17, 5)\n        net = Net(self.b)\n", 2),
         ("        self.size: int = 5\n        net = Net(self.size + self.more)\n    more = 3\n", 8),
         ("        self.width = None\n    def build(self):\n        self.width = 6\n        net = Net(self.width)\n", 6),
         ("        self.width = 7\n        def inner():\n            return Net(self.width)\n", 7),

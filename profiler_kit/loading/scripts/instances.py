@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from profiler_kit.loading.program.documents import Document
@@ -46,7 +46,7 @@ def _attribute_values(
     for method in methods:
         instance = method.args.args[0].arg if method.args.args else ""
         for node in ast.walk(method):
-            for target, value in assigned(node):
+            for target, value in _single(assigned(node)):
                 if _is_attribute(target, instance, name):
                     yield place_of(document, node), value
     for node in owner.body:
@@ -57,6 +57,17 @@ def _attribute_values(
         inherited = classes.get(base.id) if isinstance(base, ast.Name) else None
         if inherited is not None and inherited is not owner:
             yield from _attribute_values(document, inherited, classes, name)
+
+
+def _single(pairs: Iterable[tuple[ast.expr, ast.expr]]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """`pairs` of targets and values; of ``self.a, self.b = f()``, each target with its item."""
+    for target, value in pairs:
+        if not isinstance(target, ast.Tuple):
+            yield target, value
+            continue
+        for index, element in enumerate(target.elts):
+            item = ast.Subscript(value=value, slice=ast.Constant(value=index), ctx=ast.Load())
+            yield element, ast.fix_missing_locations(ast.copy_location(item, value))
 
 
 def _is_attribute(target: ast.expr, instance: str, name: str) -> bool:
