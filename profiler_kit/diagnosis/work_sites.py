@@ -21,8 +21,11 @@ MIN_EXACT_PART: Final = 0.75
 MAIN_LAUNCH_SHARE: Final = 0.4
 # The phase of work that is no part of a training step: metrics, logging, bookkeeping of the loop.
 OUTSIDE: Final = "other"
+# Rules of their own say why these phases take time.
+OWN_RULES: Final = ("data", "optimizer")
 # An operator that many layers call is no single place, unless it is a large part of the step.
 MIN_OPERATOR_SAVING: Final = 0.4
+MAX_LISTED_OPERATORS: Final = 4
 
 
 def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
@@ -40,11 +43,15 @@ def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
 
 
 def _is_exact(site: WorkSite) -> bool:
-    return bool(site.source or site.call or site.module)
+    return bool(site.source or site.call or site.module or site.loop)
 
 
 def _is_removable(site: WorkSite) -> bool:
     is_step = site.launch_share > MAX_LAUNCH_SHARE or site.saving.median > MAX_SAVING
+    if site.phase in OWN_RULES:
+        return False
+    if site.loop:
+        return True
     if is_step or site.product_share > MAX_PRODUCT_SHARE:
         return False
     if site.operator:
@@ -54,24 +61,36 @@ def _is_removable(site: WorkSite) -> bool:
 
 def site_text(site: WorkSite) -> str:
     """Return a place in words: ``train.py(12): clip (512 launches per step)``."""
+    launches = f"{plural(round(site.launches), 'launch', 'launches')} per step"
+    if site.loop:
+        where = f" in {site.within}" if site.within else ""
+        return f"loop of {round(site.rounds)} rounds of {_round_text(site.loop)}{where} ({launches})"
     name = (
         site.source or site.call or site.module or site.operator or "work outside forward, loss, backward and optimizer"
     )
-    return f"{name} ({plural(round(site.launches), 'launch', 'launches')} per step)"
+    return f"{name} ({launches})"
+
+
+def _round_text(loop: str) -> str:
+    """Return the first operators of a round in words."""
+    operators = list(dict.fromkeys(loop.split(", ")))
+    return join_list(
+        [*operators[:MAX_LISTED_OPERATORS], *(["others"] if len(operators) > MAX_LISTED_OPERATORS else [])]
+    )
 
 
 def site_claim(site: WorkSite) -> Claim:
     """Return the claim on all work of a place."""
     names: tuple[tuple[Kind, str], ...] = (
-        ("function", site.source), ("call", site.call), ("module", site.module), ("operator", site.operator),
-        ("phase", site.phase),
+        ("function", site.source), ("call", site.call), ("module", site.module), ("loop", site.loop),
+        ("operator", site.operator), ("phase", site.phase),
     )  # fmt: skip
     return next(Claim("site", kind, name) for kind, name in names if name)
 
 
 def operators_text(site: WorkSite) -> str:
     """Return the operators with most time in a function, as the end of a sentence; empty without any."""
-    return f", most in {join_list(list(site.operators))}" if site.operators else ""
+    return f", most in {join_list(list(site.operators))}" if site.operators and not site.loop else ""
 
 
 def launches_sentence(sites: Sequence[WorkSite], count: int = 3) -> str:

@@ -19,7 +19,8 @@ from profiler_kit.records.traces import WorkSite
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import NONE, Link
 from profiler_kit.simulation.profiler_cost import ProfilerCost
-from profiler_kit.simulation.step_model import Change, StepModel, replayed, step_model
+from profiler_kit.simulation.replayed_trace import replayed
+from profiler_kit.simulation.step_model import Change, StepModel, step_model
 from profiler_kit.traces.reader import read
 
 FREE = ProfilerCost(operator_ns=0, frame_ns=0, range_ns=0, call_ns=0, shapes_ns=0, kept_share=1.0)
@@ -222,7 +223,7 @@ def test_removed_work_that_waits_for_nothing_is_in_no_step(tmp_path: Path) -> No
 def test_the_middle_of_a_long_trace_gives_the_same_savings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
     whole, whole_model, *_ = replayed(attribution, summarize(attribution))
-    monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_NODES", 12)
+    monkeypatch.setattr("profiler_kit.simulation.replayed_trace.MAX_NODES", 12)
     part, part_model, *_ = replayed(attribution, summarize(attribution))
     assert whole_model is not None
     assert part_model is not None
@@ -237,7 +238,7 @@ def test_host_work_between_the_middle_steps_keeps_them_in_sequence(monkeypatch: 
     """The profiler takes time between the steps of this trace. In the middle, each host node but the first follows another."""
     path = Path(__file__).resolve().parents[1] / "fixtures" / "diagnosis" / "useless_autocast.cuda.plain.json.gz"
     attribution = attribute(read(path, details=False))
-    monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_NODES", 600)
+    monkeypatch.setattr("profiler_kit.simulation.replayed_trace.MAX_NODES", 600)
     _, step, _ = replayed(attribution, summarize(attribution))
     assert step is not None
     graph = step.traced
@@ -250,7 +251,7 @@ def test_host_work_between_the_middle_steps_keeps_them_in_sequence(monkeypatch: 
 
 def test_a_step_that_is_too_long_to_ask_often_has_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
-    monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_STEP_NODES", 5)
+    monkeypatch.setattr("profiler_kit.simulation.replayed_trace.MAX_STEP_NODES", 5)
     summary, step, *_ = replayed(attribution, summarize(attribution))
     assert step is None
     assert summary.untraced_step_ns is not None

@@ -35,6 +35,7 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
         ("The function ", site.source or site.call),
         ("The module ", site.module),
         ("The operator ", site.operator),
+        ("A ", site.loop),
     )
     kind, saving = next((kind for kind, name in kinds if name), ""), site.saving.median
     return StepPart(
