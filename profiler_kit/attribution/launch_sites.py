@@ -92,7 +92,7 @@ def _chain(attribution: Attribution, events: Ids) -> Ids:
 
 
 def _inside_phase(attribution: Attribution, events: Ids, chain: Ids) -> Ids:
-    """Return `chain` without the functions that only call the backward pass or the optimizer around an event: NONE in their place."""
+    """Return `chain` with NONE in place of functions that only call the backward pass or the optimizer around an event."""
     phase = np.append(attribution.host.phase, np.int8(NONE))
     is_called = np.isin(phase[events], [PHASE_NUMBERS[name] for name in _CALLED_PHASES])
     return np.where(is_called & (phase[chain] != phase[events]), np.int32(NONE), chain)

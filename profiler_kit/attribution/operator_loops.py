@@ -1,4 +1,4 @@
-"""Loops of the program: the same operators many times in a row, as a Python loop over parameters, items or time steps calls them."""
+"""Loops of the program: the same operators many times in a row, as a loop over parameters, items or time steps calls them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _enclosed(start: Ints, end: Ints, thread: Ids, number: int, first: int, last
 
 
 def _runs(values: Ints) -> Iterator[_Run]:
-    """Yield the parts of `values` that repeat at least `MIN_REPEATS` times in a row, those of short periods first; none overlap."""
+    """Yield the parts of `values` that repeat at least `MIN_REPEATS` times, those of short periods first; none overlap."""
     is_free = np.ones(len(values), np.bool_)
     for period in range(1, min(MAX_PERIOD, len(values) // MIN_REPEATS) + 1):
         equal = (values[:-period] == values[period:]) & is_free[:-period] & is_free[period:]

@@ -31,8 +31,10 @@ REASONS: Final = ("cause", "site", "place", "bound")
 # A change that saves less than a tenth of the step is rarely worth the effort. One that surely saves a fifth is never minor.
 MIN_SAVING: Final = 0.1
 SURE_SAVING: Final = 0.2
-# A finding that says where time goes follows one that explains at least this part of it. An uncertain (low) one does not.
-MIN_PART_OF_PLACE: Final = 0.25
+# A finding that says where time goes follows one that explains at least this part of it; one about a limit of the machine, which
+# no single change removes, a smaller part. An uncertain (low) one does not explain a serious one.
+MIN_PART_OF_PLACE: Final = 0.5
+MIN_PART_OF_BOUND: Final = 0.25
 # A finding that adds less to the explained share does not need attention of its own.
 MIN_ADDED_SHARE: Final = 0.03
 # Neither does one of which earlier findings explain more than this part, unless much of the step is left.
@@ -157,7 +159,7 @@ def _is_minor(finding: Finding, added: float, alone: float) -> bool:
 
 def _is_explained(finding: Finding, added: float) -> bool:
     """Return whether earlier findings explain a part of a saving, so that the finding only says where."""
-    return finding.saving is not None and added <= (1.0 - MIN_PART_OF_PLACE) * finding.saving.median
+    return finding.saving is not None and added <= (1.0 - MIN_PART_OF_BOUND) * finding.saving.median
 
 
 def _is_claimed(finding: Finding, savings: StepSavings | None, repaired: Sequence[Finding]) -> bool:
@@ -169,12 +171,13 @@ def _cause_of(i: int, findings: Sequence[Finding], levels: Mapping[str, int]) ->
     """Return the index of the finding that says why finding `i` holds, or more exactly where; `i` if none does."""
     while True:
         place = findings[i]
-        is_bound = levels.get(place.rule, 0) == REASONS.index("bound")  # no change removes all of it
+        is_bound = levels.get(place.rule, 0) == REASONS.index("bound")
+        least = (MIN_PART_OF_BOUND if is_bound else MIN_PART_OF_PLACE) * _size(place)
         causes = [
             j
             for j, finding in enumerate(findings)
             if levels.get(finding.rule, len(REASONS)) < levels.get(place.rule, 0)
-            and (_size(finding) >= MIN_PART_OF_PLACE * _size(place) or (is_bound and finding.severity in SERIOUS))
+            and (_size(finding) >= least or (is_bound and finding.severity in SERIOUS))
             and not (finding.severity == "low" and place.severity in SERIOUS)
         ]
         if not causes:

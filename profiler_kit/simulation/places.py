@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -23,13 +23,17 @@ from profiler_kit.simulation.host_pieces import HostPieces, host_pieces
 from profiler_kit.traces.names import accumulates
 from profiler_kit.traces.table import NONE
 
-PlaceKind = Literal["function", "operator", "phase", "call", "module", "loop"]
-SITE_FIELDS: Final[Mapping[PlaceKind, str]] = {
+SITE_FIELDS: Final[Mapping[str, str]] = {
     "function": "source",
     "operator": "operator",
     "phase": "phase",
     "call": "call",
 }  # the fields of a site by which work is grouped
+_COMPUTING_PHASES: Final = (
+    "forward",
+    "loss",
+    "other",
+)  # the others prepare data, communicate, and use or compute gradients
 MIN_ROW: Final = 3  # launches; two operations between the products of a network are its activations and its sums
 
 
@@ -125,6 +129,9 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
         kind: Grouping([getattr(item, field) for item in sites.sites], site, piece_site)
         for kind, field in SITE_FIELDS.items()
     }
+    groupings["gradient"] = Grouping(
+        ["none" if trains and _is_apart(item) else "" for item in sites.sites], site, piece_site
+    )
     groupings["module"] = _modules(attribution, trace, node_event, pieces.event)
     groupings["loop"] = Grouping(
         [loop_name(loop.operators) for loop in loops.loops], numbers[node_event], numbers[pieces.event]
@@ -144,6 +151,11 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
         is_first_piece=is_first[pieces.event],
         loops=loops,
     )
+
+
+def _is_apart(site: Site) -> bool:
+    """Return whether the gradients of a step do not need the work of a site: it has no backward pass and no own purpose."""
+    return not site.has_backward and site.operator != "" and site.phase in _COMPUTING_PHASES
 
 
 def loop_name(operators: Sequence[str]) -> str:
@@ -175,8 +187,9 @@ def _repeating(attribution: Attribution, loops: Loops, node_event: Ids, is_produ
     gradients = sum(map(accumulates, (table.names[i] for i in names)))
     gradients_per_step = gradients / max(len(np.unique(host.step[attribution.nodes])), 1)
     with_products = set(np.append(loops.number, np.int32(NONE))[node_event[is_product]].tolist())
-    is_loop = [
-        number not in with_products or 0 < gradients_per_step < loop.rounds for number, loop in enumerate(loops.loops)
+    may_be_layers = [
+        index in with_products and not 0 < gradients_per_step < loop.rounds for index, loop in enumerate(loops.loops)
     ]
-    number = np.where(np.array([*is_loop, False])[loops.number], loops.number, NONE)
-    return loops._replace(number=number.astype(np.int32))
+    number = np.where(np.array([*may_be_layers, True])[loops.number], NONE, loops.number).astype(np.int32)
+    rows = (loop._replace(operators=()) if out else loop for loop, out in zip(loops.loops, may_be_layers, strict=True))
+    return Loops(tuple(rows), number, loops.is_first)

@@ -144,26 +144,18 @@ class StepModel:
         return self._less_host_work(changed, place.host_ns)
 
     def claimed_share(self, claims: Sequence[Claim], others: Sequence[Claim]) -> float:
-        """Return the part of the time that `claims` name, on the device and idle, that `others` name as well."""
-        named, also = self._claimed_ns(claims), self._claimed_ns(others)
-        return float(np.minimum(named, also).sum()) / max(float(named.sum()), 1.0)
-
-    def _claimed_ns(self, claims: Sequence[Claim]) -> NDArray[np.float64]:
-        """Return the device time of each node that `claims` name, and the idle time that it caused."""
-        idle_ns = self.labels.idle_ns[claimed_causes(claims)].sum(axis=0)
-        ns = np.where(self.claimed_work(claims), self.labels.busy_ns, 0) + idle_ns
-        for claim in (claim for claim in claims if claim.pool == "site"):
-            place = self.labels.places.place(claim.kind, claim.name)
-            part = np.minimum(place.host_ns / np.maximum(self.traced.duration_ns, 1), 1.0)
-            of_place = np.where(place.gone, self.labels.busy_ns, 0) + part * self.labels.idle_ns.sum(axis=0)
-            ns = np.maximum(ns, of_place)
-        return ns
+        """Return the part of the device's time in the work that `claims` name that `others` name as well."""
+        named = self.claimed_work(claims)
+        ns, both = self.labels.busy_ns, named & self.claimed_work(others)
+        return int(ns[both].sum()) / max(int(ns[named].sum()), 1)
 
     def claimed_work(self, claims: Iterable[Claim]) -> Mask:
         """Return which device nodes `claims` name."""
         mask = np.zeros(len(self.labels.phase), np.bool_)
         for claim in claims:
-            if claim.pool == "busy":
+            if claim.pool == "site":
+                mask |= self.labels.places.place(claim.kind, claim.name).nodes & self.traced.is_device
+            elif claim.pool == "busy":
                 mask |= self._members(claim) if claim.kind else self.traced.is_device
         return mask
 

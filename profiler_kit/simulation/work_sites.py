@@ -49,7 +49,7 @@ def _sites_by(model: StepModel, kind: str) -> list[WorkSite]:
 
 
 def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask) -> WorkSite | None:
-    """Return the place of the nodes `members` and of `pieces`; None for the step's own function, unless it launches much itself."""
+    """Return the place of the nodes `members` and of `pieces`; None for a function that is the step, unless it launches much."""
     places, is_device, ns = model.labels.places, model.traced.is_device, model.untraced[USUAL].duration_ns
     work = np.flatnonzero(members & is_device)
     launch_share = len(work) / max(int(is_device.sum()), 1)
@@ -65,6 +65,7 @@ def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask) -
         operator=name if kind == "operator" else "",
         module=name if kind == "module" else "",
         call=name if kind == "call" else "",
+        has_gradient=kind != "gradient",
         phase=_longest_phase(
             np.concatenate((model.labels.phase[work], places.piece_phase[pieces])),
             np.concatenate((ns[work], places.pieces.ns[pieces])),
