@@ -39,13 +39,17 @@ class _Run(NamedTuple):
     period: int
 
 
-def operator_loops(attribution: Attribution) -> Loops:
-    """Return the loops over outermost operators of each thread. Work of backward belongs to the loop of its forward operator."""
+def operator_loops(attribution: Attribution, start_ns: int, end_ns: int) -> Loops:
+    """Return the loops over outermost operators of each thread that begin from `start_ns` to `end_ns`.
+
+    Work of backward belongs to the loop of its forward operator.
+    """
     table, host = attribution.table, attribution.host
     count = len(host.rows)
     number, is_first = np.full(count + 1, NONE, np.int32), np.zeros(count + 1, np.bool_)
     outermost = outermost_enclosing(host.parent, host.operator)
     is_outer = (outermost == np.arange(count)) & (host.node == NONE)
+    is_outer &= (host.start_ns >= start_ns) & (host.start_ns < end_ns)
     steps: defaultdict[tuple[str, ...], Counter[int]] = defaultdict(Counter)  # of each loop, the rounds by step
     for thread in np.unique(host.thread[is_outer]).tolist():
         at = np.flatnonzero(is_outer & (host.thread == thread))

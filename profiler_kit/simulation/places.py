@@ -119,7 +119,10 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
     pieces = host_pieces(attribution, trace)
     sites = launch_sites(attribution, np.concatenate((node_event, pieces.event)), launch[graph.is_device])
     site, piece_site = np.split(sites.number, [len(graph)])
-    loops = _repeating(attribution, operator_loops(attribution), node_event, is_product)
+    begin, end = (
+        int(times) + trace.origin_ns for times in (trace.begin_ns.min(initial=0), trace.end_ns.max(initial=0))
+    )
+    loops = _repeating(attribution, operator_loops(attribution, begin, end), node_event, is_product)
     numbers = np.append(loops.number, np.int32(NONE))
     is_first = np.append(loops.is_first, False)
     trains = any(item.has_backward for item in sites.sites)
@@ -183,8 +186,8 @@ def _repeating(attribution: Attribution, loops: Loops, node_event: Ids, is_produ
     steps has few parameters for many rounds. Without gradients, nothing tells them apart.
     """
     table, host = attribution.table, attribution.host
-    names = table.name[host.rows[attribution.nodes]].tolist()
-    gradients = sum(map(accumulates, (table.names[i] for i in names)))
+    names, counts = np.unique(table.name[host.rows[attribution.nodes]], return_counts=True)
+    gradients = sum(int(count) for i, count in zip(names, counts, strict=True) if accumulates(table.names[i]))
     gradients_per_step = gradients / max(len(np.unique(host.step[attribution.nodes])), 1)
     with_products = set(np.append(loops.number, np.int32(NONE))[node_event[is_product]].tolist())
     may_be_layers = [
