@@ -66,6 +66,14 @@ def test_a_function_or_a_loop_that_saves_most_of_what_has_no_backward_pass_is_th
     assert not findings(apart, site(0.2, source="", loop="aten::mul_, aten::add_"))
 
 
+def test_a_row_of_operators_is_a_place_unless_a_function_saves_most_of_it() -> None:
+    row = site(0.3, source="", row="aten::sub, aten::pow, aten::sum")
+    (place,) = findings(row)
+    assert texts(place.claims) == ("site:row:aten::sub, aten::pow, aten::sum",)
+    (place,) = findings(row, site(0.25))
+    assert texts(place.claims) == ("site:function:train.py(3): clip",)
+
+
 @pytest.mark.parametrize("phase", ["data", "optimizer"])
 def test_phases_with_rules_of_their_own_have_no_places(phase: str) -> None:
     assert not findings(site(0.5, phase=phase))
