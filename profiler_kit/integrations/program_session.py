@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from profiler_kit.recording.cycles import StepEnds
     from profiler_kit.recording.discovery import Loop, LoopFinder
     from profiler_kit.recording.loop import Recorder
+    from profiler_kit.recording.loss_terms import LossWatch
     from profiler_kit.recording.observations import Observations
     from profiler_kit.recording.origins import Origins
     from profiler_kit.recording.sleeping import SleepingHook
@@ -95,6 +96,7 @@ class ProgramSession(LoopSession):
         self._finder: LoopFinder | None = None
         self._hook = hook
         self._origins: Origins | None = None
+        self._losses: LossWatch | None = None  # until the first recorded step is over
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
@@ -174,13 +176,15 @@ class ProgramSession(LoopSession):
         self._is_over = True
         self._endings.stop()
         self._patches.close()
+        if self._losses is not None:
+            self._losses.stop()
         if self._recorder is not None:
             self._recorder.abandon()
         if self._origins is not None:
             self._origins.stop()
         if self._finder is not None:
             self._finder.remove()
-        self._recorder = self._finder = self._origins = self._loop = self._model = (
+        self._recorder = self._finder = self._origins = self._losses = self._loop = self._model = (
             None  # the program may want the memory back
         )
 
@@ -192,17 +196,20 @@ class ProgramSession(LoopSession):
         from profiler_kit.recording.called_models import CalledModels
         from profiler_kit.recording.cycles import StepEnds
         from profiler_kit.recording.loop import inner_model
+        from profiler_kit.recording.loss_terms import LossWatch
         from profiler_kit.recording.phases import replaced
 
         assert self._finder is not None
         assert self._origins is not None
         self._loop = loop
-        self._origins.watch_loss()
+        self._origins.stop()
         single = len(loop.models) == 1
         self._model = loop.models[0] if single else CalledModels(list(map(inner_model, loop.models)), loop.names)
         if self._config is not None:
             self._changed_flags = apply_flags(self._config)
         self.__enter__()
+        self._losses = LossWatch(list(map(inner_model, loop.models)), self._guarded)
+        self._losses.start()
         self._endings.watch()
         if loop.method is not None:
             self._patches.enter_context(replaced(loop.models[0], loop.method, self._wrapped_method))
@@ -252,6 +259,8 @@ class ProgramSession(LoopSession):
         if not self._is_step_over:
             return
         assert self._recorder is not None
+        assert self._losses is not None
+        self._losses.stop()
         evaluated_ns = self._recorder.observations.evaluated_ns
         if len(evaluated_ns) == MAX_EVALUATIONS:
             self._drops_evaluations = False
@@ -311,6 +320,7 @@ class ProgramSession(LoopSession):
             convention=self._options.convention,
             program=self._program.name,
             seen=self._seen_run(models, observed),
+            losses=self._losses.losses if self._losses is not None else (),
             config=self._config.name if self._config is not None else None,
         )
         names = ", ".join(self._loop.owners) or "no model"
@@ -326,7 +336,10 @@ class ProgramSession(LoopSession):
         script = self._program.path
         if script is None or self._origins is None:
             return None
-        return seen_run(script, self._program.arguments, list(map(inner_model, models)), observed, self._origins)
+        losses = self._losses.losses if self._losses is not None else ()
+        return seen_run(
+            script, self._program.arguments, list(map(inner_model, models)), observed, self._origins, losses
+        )
 
     def _print(self, text: str) -> None:
         """Print to the stream of the start: the program may redirect its own, or close it."""

@@ -13,6 +13,7 @@ from profiler_kit.pipeline.memory_prediction import EXPECTED, simulated_device, 
 from profiler_kit.pipeline.python_options import for_python
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_work
+from profiler_kit.pipeline.seen_runs import loss_name
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.mean_step import PhaseTiming
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from profiler_kit.loading import Target
+    from profiler_kit.recording.loss_terms import Terms
     from profiler_kit.recording.observations import Observations
 
 LOOP: Final = "loop"  # the name of the run
@@ -49,12 +51,13 @@ def loop_report(
     convention: str = DEFAULT_CONVENTION,
     program: str | None = None,
     seen: SeenRun | None = None,
+    losses: Sequence[Terms] = (),
     config: str | None = None,
 ) -> LoopReport:
     """The report on the steps in `observed`, in which the loop called `models`, with the counts for the inputs of the loop.
 
     `program` is the script or module that was run unchanged; None for a session in the user's code, whose advice is for
-    Python. `seen` is what its run showed. `config` is the name of its configuration.
+    Python. `seen` is what its run showed. `losses` are the terms of its losses. `config` is the name of its configuration.
 
     A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
     """
@@ -65,8 +68,7 @@ def loop_report(
         *_loop_notes(observed, evaluation, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
     ]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes, seen)
-    known = seen.loss if seen is not None else None  # also where another loss had to be counted in its place
-    info = replace(info, seen=seen, loss=known or info.loss)
+    info = replace(info, seen=seen, loss=loss_name(losses) or info.loss)  # also where another one had to be counted
     run = replace(_run(observed, models, config or LOOP), evaluation=evaluation)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:
@@ -194,8 +196,9 @@ def _loop_notes(
             f"An evaluation of the model ran in {evaluation.count} of {evaluation.steps} steps and took "
             f"{duration(evaluation.ns)}. These steps are not part of the times."
         )
-    if len(observed.signatures) > 1:
-        yield f"The shapes of the inputs change: {len(observed.signatures)} were recorded. The last one is counted."
+    shapes = max(map(len, observed.signatures.values()), default=0)
+    if shapes > 1:
+        yield f"The shapes of the inputs change: {shapes} were recorded. The last one is counted."
 
 
 def _counted(

@@ -354,7 +354,7 @@ class Recorder:
                 model=id(inner_model(model)), arguments=observed.arguments, has_gradients=torch.is_grad_enabled()
             )
             observed.calls.append(call)
-            observed.signatures.add(observed.arguments.signature)
+            observed.signatures.setdefault(call.model, set()).add(observed.arguments.signature)
         return is_forward
 
     def _on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:

@@ -62,7 +62,8 @@ class Observations:
     - `steps_ns`: the timed steps. `stopwatch_ns`, `event_ns`: their phases, one entry per step.
     - `forward_calls`, `backward_passes`, `optimizer_steps`: calls of the model, backward passes and steps of optimizers in the
       timed steps.
-    - `arguments`: those of the last call of the model outside the timed steps. `signatures`: the different shapes of its inputs.
+    - `arguments`: those of the last call of the model outside the timed steps. `signatures`: id of each model -> the different
+      shapes of its inputs.
     - `calls`: the outermost calls of the last step without a clock.
     - `optimizer`: the first optimizer that made a step. `has_backward`: whether a step had a backward pass.
     - `traced_steps`: the steps in the trace `trace`, which is None without one.
@@ -82,7 +83,7 @@ class Observations:
     optimizer_steps: int = 0
     arguments: Arguments | None = None
     calls: list[ObservedCall] = field(default_factory=list)
-    signatures: set[Any] = field(default_factory=set)
+    signatures: dict[int, set[Any]] = field(default_factory=dict)
     optimizer: torch.optim.Optimizer | None = None
     has_backward: bool = False
     peak_allocated_bytes: int | None = None
