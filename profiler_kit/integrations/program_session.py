@@ -96,10 +96,11 @@ class ProgramSession(LoopSession):
         self._finder: LoopFinder | None = None
         self._hook = hook
         self._origins: Origins | None = None
-        self._losses: LossWatch | None = None  # until the first recorded step is over
+        self._losses: LossWatch | None = None  # watches the first recorded steps
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
+        self._has_other_optimizer = self._has_resumed = False
         self._drops_evaluations, self._has_training_mode = True, False
         self._changed_flags: tuple[str, ...] = ()
         self._patches = ExitStack()
@@ -229,6 +230,8 @@ class ProgramSession(LoopSession):
     def _note_event(self, key: int) -> None:
         """An event of the loop: the step is over where it was the last one of a cycle. Its logging still belongs to it."""
         self._is_step_over |= self._ends is not None and self._ends.ends(key)
+        assert self._loop is not None
+        self._has_other_optimizer |= self._loop.source == "optimizer" and key not in self._loop.cycle
 
     def _wrapped_method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -256,11 +259,14 @@ class ProgramSession(LoopSession):
 
     def _before_work(self) -> None:
         """The loop fetches data or calls a model: a step that is over ends here. A step with an evaluation does not count."""
+        assert self._recorder is not None
+        if self._has_other_optimizer and not self._has_resumed and not self._recorder.has_clocks:
+            self._resume()
+            return
         if not self._is_step_over:
             return
-        assert self._recorder is not None
         assert self._losses is not None
-        self._losses.stop()
+        self._losses.end_step()
         evaluated_ns = self._recorder.observations.evaluated_ns
         if len(evaluated_ns) == MAX_EVALUATIONS:
             self._drops_evaluations = False
@@ -278,6 +284,16 @@ class ProgramSession(LoopSession):
 
                 end_at_next_step()  # where the program catches what ends it, as with a bare except
                 raise SystemExit(0)
+
+    def _resume(self) -> None:
+        """Look for a loop with all optimizers. The steps so far stay, for a program that ends before."""
+        assert self._finder is not None
+        assert self._losses is not None
+        assert self._recorder is not None
+        self._has_resumed, self._is_step_over, self._has_evaluation = True, False, False
+        self._losses.stop()
+        self._recorder.stop()
+        self._finder.resume()
 
     def _stop_watching(self) -> None:
         """Leave the program alone until it ends: counting runs its code and restores its state, which other threads share."""

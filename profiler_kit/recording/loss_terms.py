@@ -63,21 +63,33 @@ class _Calls:
 
 
 class LossWatch:
-    """Names the terms of the backward passes in the thread that calls `start`, until `stop`.
+    """Names the terms of the backward passes in the thread that calls `start`, in two steps or until `stop`.
 
     A term is named by the outermost module that computes it and is none of `models` and not torch's; else by its function of
     ``torch.nn.functional``, its node, or the class of its autograd function. What the loop computes by other operators has no
-    name. `losses`: the terms of each backward pass that differs from those before. `guarded` runs what is ours.
+    name. `guarded` runs what is ours.
     """
 
     def __init__(self, models: Sequence[nn.Module], guarded: Callable[[Callable[[], None]], None]) -> None:
-        self.losses: list[Terms] = []
+        self._steps: list[list[Terms]] = [[]]
         self._parts = {id(part) for model in models for part in nn.Module.modules(model)}
         self._guarded = guarded
         self._thread = 0
         self._functions, self._modules = _Calls(), _Calls()
         self._names: dict[int, tuple[nn.Module, str | None]] = {}
         self._hooks = ExitStack()
+
+    @property
+    def losses(self) -> Sequence[Terms]:
+        """The terms of each backward pass that differs from those before, in the last step that has one."""
+        return next((losses for losses in reversed(self._steps) if losses), ())
+
+    def end_step(self) -> None:
+        """A step is over. The first one may have begun inside of ``cross_entropy(model(x), y)``: the second one counts."""
+        if len(self._steps) == 2:
+            self.stop()
+        else:
+            self._steps.append([])
 
     def start(self) -> None:
         """Watch the next backward passes."""
@@ -134,8 +146,8 @@ class LossWatch:
 
     def _note(self, tensors: Any) -> None:
         terms = tuple(dict.fromkeys(self._terms(tensors)))
-        if terms and terms not in self.losses:
-            self.losses.append(terms)
+        if terms and terms not in self._steps[-1]:
+            self._steps[-1].append(terms)
 
     def _terms(self, tensors: Any) -> Iterator[str | None]:
         """The terms of the sum that `tensors` are, the nearest first."""

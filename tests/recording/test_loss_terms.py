@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -49,7 +49,7 @@ class Scaled(torch.autograd.Function):
         return gradient.expand(4, 3)
 
 
-def watched(model: nn.Module, *losses: Callable[[], Tensor]) -> list[Terms]:
+def watched(model: nn.Module, *losses: Callable[[], Tensor]) -> Sequence[Terms]:
     watch = LossWatch([model], lambda action: action())
     watch.start()
     try:
