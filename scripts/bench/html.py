@@ -39,7 +39,7 @@ TIMED: Final = """async () => {
 }"""
 INPUT: Final = """const field = document.querySelector('figure.icicle input[type=search]');
   field.value = 'mlp'; field.dispatchEvent(new Event('input'));"""
-SORT: Final = "document.getElementById('layer-0').closest('table').querySelector('th button').click();"
+SORT: Final = "document.querySelector('[data-anchor=layer-] th button').click();"
 ZOOM: Final = """const chart = document.querySelector('figure.icicle .chart'), { left, top } = chart.getBoundingClientRect();
   for (const type of ['mousemove', 'mousedown', 'mouseup', 'click']) chart.querySelector('canvas').dispatchEvent(
     new MouseEvent(type, { bubbles: true, clientX: left + 100, clientY: top + 40 }));"""

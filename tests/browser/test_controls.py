@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from opened_page import Opened
-from pages import HOSTILE, STRAGGLER
+from pages import HOSTILE, PAGES, STRAGGLER
+
+from profiler_kit.records.document import Table
+from profiler_kit.render._html_blocks import MARKED_ROWS
 
 OpenPage = Callable[..., Opened]
 WHITE = "rgb(255, 255, 255)"
@@ -20,10 +23,20 @@ def _background(opened: Opened) -> str:
 def _first_column(opened: Opened) -> list[str]:
     """The names in the layer table, in the order shown."""
     names: list[str] = opened.page.evaluate(
-        """() => [...document.getElementById("layer-0").closest("tbody").rows]
-          .filter((row) => !row.hidden).map((row) => row.cells[0].textContent)"""
+        """() => [...document.querySelector("[data-anchor=layer-] tbody").rows].map((row) => row.cells[0].textContent)"""
     )
     return names
+
+
+def _all_names(opened: Opened) -> list[str]:
+    """The names in the layer table, in order, of which the page has only those in view: all of them, by scrolling."""
+    scroll = opened.page.locator("[data-anchor=layer-]")
+    names: dict[str, None] = {}
+    for place in range(0, scroll.evaluate("(element) => element.scrollHeight"), 400):
+        scroll.evaluate("(element, top) => { element.scrollTop = top; }", place)
+        opened.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        names.update(dict.fromkeys(_first_column(opened)))
+    return list(names)
 
 
 def test_the_theme_follows_the_system_and_the_button(open_page: OpenPage) -> None:
@@ -95,16 +108,16 @@ def test_the_icicle_works_by_keyboard(open_page: OpenPage) -> None:
 
 def test_a_table_sorts_by_mouse_and_keyboard(open_page: OpenPage) -> None:
     opened = open_page("transformer")
-    scroll = opened.page.locator(".scroll", has=opened.page.locator("#layer-0"))
-    by_time = _first_column(opened)
+    scroll = opened.page.locator("[data-anchor=layer-]")
+    by_time = _all_names(opened)
     scroll.locator("th button").first.click()
-    names = _first_column(opened)
+    names = _all_names(opened)
     assert sorted(names) == sorted(by_time)
     blocks = [int(name.split(".")[1]) for name in names if name.startswith("blocks.")]
     assert blocks == sorted(blocks), "numbers in names sort as numbers"
     assert scroll.locator("th").first.get_attribute("aria-sort") == "ascending"
     scroll.locator("th button").first.press("Enter")
-    assert _first_column(opened) == names[::-1]
+    assert _all_names(opened) == names[::-1]
     heading = scroll.locator("th.number").last
     heading.locator("button").press("Space")
     values = opened.page.evaluate(
@@ -114,6 +127,31 @@ def test_a_table_sorts_by_mouse_and_keyboard(open_page: OpenPage) -> None:
     figures = [float(value) for value in values if value is not None]
     assert figures == sorted(figures, reverse=True)
     assert None not in values[: len(figures)], "unknown values are at the end"
+
+
+def test_a_long_table_has_the_rows_in_view(open_page: OpenPage) -> None:
+    opened = open_page("transformer")
+    document = PAGES["transformer"]()
+    table = next(
+        b for section in document.sections for b in section.blocks if isinstance(b, Table) and b.name == "layers"
+    )
+    assert len(table.rows) > 2 * MARKED_ROWS
+    scroll = opened.page.locator("[data-anchor=layer-]")
+    assert len(_first_column(opened)) == MARKED_ROWS
+    height = scroll.evaluate("(element) => element.scrollHeight")
+    assert _all_names(opened) == [row[0] for row in table.rows]
+    assert len(_first_column(opened)) == MARKED_ROWS
+    assert scroll.evaluate("(element) => element.scrollHeight") == pytest.approx(height, abs=2)
+    middle = len(table.rows) // 2
+    opened.page.evaluate("(hash) => { location.hash = hash; }", f"layer-{middle}")
+    row = opened.page.locator("tr.target")
+    row.wait_for()
+    assert row.locator("td").first.inner_text() == table.rows[middle][0]
+    assert row.evaluate("(row) => row.getBoundingClientRect().bottom < innerHeight")
+    opened.page.emulate_media(media="print")
+    opened.eventually(lambda: len(_first_column(opened)) == len(table.rows), "on paper, all rows")
+    opened.page.emulate_media(media="screen")
+    opened.eventually(lambda: len(_first_column(opened)) == MARKED_ROWS)
 
 
 def test_a_tree_sorts_among_siblings(open_page: OpenPage) -> None:
@@ -162,7 +200,7 @@ def test_differences_sort_by_their_value(open_page: OpenPage) -> None:
 
 def test_a_table_filters_and_copies_as_csv(open_page: OpenPage) -> None:
     opened = open_page("transformer", permissions=["clipboard-read", "clipboard-write"])
-    scroll = opened.page.locator(".scroll", has=opened.page.locator("#layer-0"))
+    scroll = opened.page.locator("[data-anchor=layer-]")
     tools = scroll.locator("xpath=preceding-sibling::div[1]")
     total = len(_first_column(opened))
     tools.locator("input").fill("blocks.7.")
@@ -190,7 +228,7 @@ def test_findings_link_to_layers_and_verdicts_to_findings(open_page: OpenPage) -
     assert opened.page.locator("#finding-2 > details").get_attribute("open") is not None
     opened.page.evaluate("() => { location.hash = 'finding-3'; }")
     opened.page.locator("#finding-3 a.layer").first.click()
-    row = opened.page.locator("tr:target")
+    row = opened.page.locator("tr.target")
     assert row.locator("td").first.inner_text() == "conv2"
     assert row.is_visible()
     assert opened.page.locator("figure.icicle .crumbs button").all_inner_texts() == ["(root)", "conv2"]
@@ -209,7 +247,7 @@ def test_a_link_unfolds_a_finding_of_low_severity(open_page: OpenPage) -> None:
 def test_hostile_names_are_text(open_page: OpenPage) -> None:
     opened = open_page("hostile")
     opened.draw_all()
-    assert opened.page.locator("script").count() == 3
+    assert opened.page.locator("script").count() == 4
     assert opened.page.locator("main img").count() == 0
     shown = opened.page.locator("body").inner_text()
     for name in HOSTILE:

@@ -28,6 +28,7 @@ from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Finding, Severity
 from profiler_kit.records.runs import Span
 from profiler_kit.render import RenderOptions, renderer_by_name, renderer_by_suffix
+from profiler_kit.render._html_blocks import MARKED_ROWS
 from profiler_kit.render.html import render
 from profiler_kit.report import report_document, traces_document
 
@@ -41,11 +42,15 @@ def page(document: Document) -> str:
     return render(document, RenderOptions())
 
 
-def charts(html: str) -> list[dict[str, Any]]:
-    match = re.search(r'<script type="application/json" id="charts">(.*?)</script>', html, re.DOTALL)
+def embedded(html: str, name: str) -> list[Any]:
+    match = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', html, re.DOTALL)
     assert match is not None
-    found: list[dict[str, Any]] = json.loads(match[1])
-    return found
+    values: list[Any] = json.loads(match[1])
+    return values
+
+
+def charts(html: str) -> list[dict[str, Any]]:
+    return embedded(html, "charts")
 
 
 class Checker(HTMLParser):
@@ -94,7 +99,7 @@ def hostile_document() -> Document:
 def test_text_of_models_is_escaped_everywhere() -> None:
     html = page(hostile_document())
     checker = check(html)
-    assert [tag for tag, _ in checker.tags].count("script") == 3, "the data, the libraries and the page's own"
+    assert [tag for tag, _ in checker.tags].count("script") == 4, "two of data, the libraries and the page's own"
     assert "alert(1)" in checker.text, "shown as text"
     own = html.replace((WEB / "vendor.js").read_text(), "")
     assert not {*map(chr, range(9)), *map(chr, range(11, 32)), "\u202e"} & set(own)
@@ -129,6 +134,21 @@ def test_every_table_and_finding_is_in_the_page_without_scripts() -> None:
     assert [tag for tag, _ in checker.tags].count("tr") == rows
     for finding in v0_cuda().findings:
         assert finding.title in checker.text
+
+
+def test_a_long_table_has_its_first_rows_as_markup_and_the_others_as_data() -> None:
+    heads = (Head(key="name", title="name", name=True), Head(key="ns", title="time", unit="ns"))
+    rows = tuple((f"{HOSTILE}{i}", 1_500_000 + i) for i in range(MARKED_ROWS + 2))
+    table = Table(name="t", caption="", heads=heads, rows=rows)
+    short = replace(table, rows=rows[:MARKED_ROWS])
+    html = page(Document(title="t", sections=(Section(title="s", blocks=(short, table)),), json="{}"))
+    tags = check(html).tags
+    assert [tag for tag, _ in tags].count("tr") == 2 * (1 + MARKED_ROWS)
+    assert [attributes.get("data-more") for _, attributes in tags if attributes.get("class") == "scroll"] == [None, "0"]
+    (others,) = embedded(html, "rows")
+    assert [cells[1] for cells in others] == [["1.5 ms", rows[-2][1]], ["1.5 ms", rows[-1][1]]]
+    assert [cells[0][-3:] for cells in others] == ["100", "101"]
+    assert "\u202e" not in others[0][0]
 
 
 def test_numbers_sort_by_their_value() -> None:

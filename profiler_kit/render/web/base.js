@@ -59,3 +59,5 @@ function reveal(element) {
 }
 // Zooms the module trees of the page; set by each icicle that is drawn.
 const zoomers = new Map();
+// Functions that show all rows of a table, or again a window on them; and those that show and return the row with an id.
+const windows = [], rowFinders = [];

@@ -45,12 +45,14 @@ darkSystem.addEventListener("change", redraw);
 
 // Links to findings and layers unfold what is around the target.
 function follow(hash) {
-  const target = hash.length > 1 ? document.getElementById(decodeURIComponent(hash.slice(1))) : null;
+  const id = decodeURIComponent(hash.slice(1)), row = id && rowFinders.map((find) => find(id)).find(Boolean);
+  const target = id ? row || document.getElementById(id) : null;
+  document.querySelector("tr.target")?.classList.remove("target");
   if (!target) return;
+  if (row) row.classList.add("target");
   reveal(target);
   const own = target.querySelector(":scope > details");
   if (own) own.open = true;
-  target.hidden = false;
   target.scrollIntoView({ block: target.tagName === "TR" ? "center" : "start" });
 }
 addEventListener("click", (event) => {
@@ -70,11 +72,13 @@ let closed = [];
 function beforePrint() {
   closed = closed.length ? closed : [...document.querySelectorAll("details:not([open], .body details)")];
   closed.forEach((element) => { element.open = true; });
+  windows.forEach((all) => all(true));
   chartWidth = PAPER;
   chartElements.forEach(start);
   redraw();
 }
 function afterPrint() {
+  windows.forEach((all) => all(false));
   chartWidth = "auto";
   closed.forEach((element) => { element.open = false; });
   closed = [];
