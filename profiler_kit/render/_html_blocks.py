@@ -23,7 +23,7 @@ FOLDED_SEVERITIES: Final = ("low", "info")
 MIN_FOLDED: Final = 3  # fewer findings of low severity are not worth folding
 OPEN_FINDINGS: Final = 1  # shown in full; the others show their titles
 MAX_LAYER_LINKS: Final = 20  # per finding
-MARKED_ROWS: Final = 100  # of a table as markup; laying out thousands of rows takes a browser seconds
+MARKED_ROWS: Final = 60  # of a table as markup; laying out thousands of rows takes a browser seconds
 
 
 def text_markup(written: str) -> str:

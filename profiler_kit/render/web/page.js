@@ -5,29 +5,21 @@ const drawn = new Map();
 
 function start(element) {
   if (drawn.has(element)) return;
-  const { kind, data } = chartData[Number(element.dataset.chart)], tools = element.parentElement.querySelector(".tools");
-  if (kind === "tree") {
-    drawn.set(element, { show: draw.tree(element, data, null, tools), resize() {} });
-    return;
-  }
-  // The library consumes every turn of the wheel over a chart that zooms; without Ctrl it is the page's.
-  for (const type of ["wheel", "mousewheel"]) element.addEventListener(type, (event) => { if (!event.ctrlKey) event.stopPropagation(); }, { capture: true, passive: true });
-  const chart = echarts.init(element, null, { renderer: "canvas" });
-  const result = draw[kind](element, data, chart, tools);
-  const show = typeof result === "function" ? result : () => { chart.setOption(draw[kind](element, data, chart, tools), true); fit(chart); };
-  if (typeof result !== "function") { fit(chart); chart.setOption(result); }
-  drawn.set(element, { show, resize: () => fit(chart) });
+  const { kind, data } = chartData[Number(element.dataset.chart)];
+  drawn.set(element, draw[kind](element, data, element.parentElement.querySelector(".tools")));
+  drawn.get(element)();
+  widths.set(element, element.clientWidth);
+  resizes.observe(element);
 }
-const redraw = () => drawn.forEach(({ show }) => show());
+const redraw = () => drawn.forEach((show, element) => { if (element.clientWidth) show(); });
 const observer = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) if (isIntersecting) { observer.unobserve(target); start(target); }
 }, { rootMargin: "300px" });
 chartElements.forEach((element) => observer.observe(element));
-let width = innerWidth;
-addEventListener("resize", () => {
-  if (innerWidth === width) return; // the height alone changes when a phone hides its address bar
-  width = innerWidth;
-  drawn.forEach(({ show, resize }) => { show(); resize(); });
+// Charts follow the width of the page, and are drawn when something around them unfolds.
+const widths = new Map();
+const resizes = new ResizeObserver((entries) => {
+  for (const { target, contentRect: { width } } of entries) if (width && widths.get(target) !== width) { widths.set(target, width); drawn.get(target)(); }
 });
 
 // Theme: the system's, or the user's choice.

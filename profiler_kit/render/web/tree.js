@@ -1,7 +1,7 @@
 // The modules of both sides of a comparison in one tree that folds. Rows of folded modules are made when they are unfolded.
 const MAX_UNFOLDED = 30; // rows shown at first
 
-draw.tree = function tree(element, data, _, tools) {
+draw.tree = function tree(element, data, tools) {
   const { nodes, figures, sides } = data, children = nodes.map(() => []), roots = [];
   nodes.forEach((node, i) => (node.parent < 0 ? roots : children[node.parent]).push(i));
   let key = figures[0].key, wanted = "", unfolded = new Set();
