@@ -218,9 +218,9 @@ class ProgramSession(LoopSession):
             self._ends = StepEnds(loop.cycle)
         self._finder.on_event = self._note_event
 
-    def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
+    def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module], Sequence[nn.Module]]:
         assert self._loop is not None
-        return self._loop.models, self._loop.others
+        return self._loop.models, self._loop.others, self._loop.direct
 
     def _new_recorder(self, trace: Path) -> Recorder:
         recorder = super()._new_recorder(trace)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from profiler_kit.recording.observations import Observations
 
 LOOP: Final = "loop"  # the name of the run
+OF_LOOP: Final = "of the loop"  # a loss without a name
 
 
 class LoopReport(NamedTuple):
@@ -69,7 +70,7 @@ def loop_report(
         *_loop_notes(observed, evaluation, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
     ]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes, seen)
-    info = replace(info, seen=seen, loss=loss_name(losses) or info.loss)  # also where another one had to be counted
+    info = replace(info, seen=seen, loss=loss_name(losses) or info.loss or (OF_LOOP if losses else None))
     run = replace(_run(observed, models, config or LOOP), evaluation=evaluation)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:
@@ -296,7 +297,7 @@ def _loop_info(info: TargetInfo, *, counts_all_calls: bool) -> TargetInfo:
     counted = "the sum of the outputs" if counts_all_calls else info.loss
     text = f"The loss of the loop is not counted; {counted} takes its place. A session with loss_fn counts it."
     notes = (*(note for note in info.notes if note.code != "default_loss"), Note(text=text))
-    return replace(info, loss="of the loop", notes=notes)
+    return replace(info, loss=OF_LOOP, notes=notes)
 
 
 def _info_without_target(model: nn.Module, observed: Observations) -> TargetInfo:

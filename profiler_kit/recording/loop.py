@@ -22,7 +22,7 @@ from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
-from profiler_kit.recording.outermost_calls import OutermostCalls
+from profiler_kit.recording.outermost_calls import OutermostCalls, wrapped_forwards
 from profiler_kit.recording.phases import PhaseHooks
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
@@ -46,6 +46,7 @@ class Recorder:
     `warmup` steps run without a clock (None: until their times agree), then `timed` steps with clocks, then one with the
     profiler's own warm-up and `traced` steps in the profiler. After that all hooks are gone, and `end_step` only returns.
     `models` are the parts of `model` that the loop calls, where they are known, and `others` further modules that it calls.
+    `direct` are those of both of which it calls ``forward`` itself.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class Recorder:
         trace: Path,
         models: Sequence[nn.Module] = (),
         others: Sequence[nn.Module] = (),
+        direct: Sequence[nn.Module] = (),
     ) -> None:
+        self._direct = direct
         self.device = next((parameter.device for parameter in parameters_of(model)), torch.device("cpu"))
         self.observations = Observations(device=self.device)
         self.models: tuple[nn.Module, ...] = tuple(models) or (model,)
@@ -70,6 +73,7 @@ class Recorder:
         self._trace_file = trace
         self._cuda = self.device.type == "cuda"
         self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer, others=others)
+        self._forwards = ExitStack()  # the hooks of `direct`
         self._searches, self._calls = False, OutermostCalls()
         self._first_traced, self._roots = 0, dict[str, nn.Module]()
         self._stage: Stage = "warm-up"
@@ -103,6 +107,7 @@ class Recorder:
         """Install the hooks; the first step begins."""
         self._hooks.mark = self._note_phase
         self._hooks.install()
+        self._forwards.enter_context(wrapped_forwards(self._direct, self._around_forward))
         self._start_ns = self._warmup_start_ns = self._step_start_ns = time.perf_counter_ns()
         self._hooks.start_step()
 
@@ -172,6 +177,7 @@ class Recorder:
         self._hooks.remove()
         self._calls.stop()
         self._patches.close()
+        self._forwards.close()
 
     # ---- stages
 
@@ -334,6 +340,16 @@ class Recorder:
         mark_module = partial(marked_call, path, call)
         root = self._roots.get(path)
         return mark_module() if root is None else self._hooks.around_forward(root, (), {}, mark_module)
+
+    def _around_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+        """The result of `call`, in which the loop calls ``forward`` itself, unless it is inside of a call of the module."""
+        if self._hooks.is_in_call:
+            return call()
+        if all(module is not model for model in self.models):
+            return self._hooks.around_other(call)
+        if self._stage == "traced":
+            return self._around_call(next(path for path, model in self._roots.items() if model is module), call)
+        return self._hooks.around_forward(module, args, kwargs, call)
 
     def _finish_trace(self) -> None:
         assert self._profiler is not None

@@ -738,6 +738,35 @@ def test_an_optimizer_that_begins_later(folder: Path) -> None:
     assert report_of(folder)["runs"][0]["steps_ns"]
 
 
+def test_forward_that_the_loop_calls_itself(folder: Path) -> None:
+    """Without the call of the module around it, in which hooks run."""
+    write(
+        folder,
+        """\
+        import copy, pickle
+        from net import *
+        model, teacher = Net(), Net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(40):
+            x = torch.ones(4, 16)
+            with torch.no_grad():
+                y = teacher.forward(x)
+            loss = nn.functional.mse_loss(model.forward(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            assert copy.deepcopy(model).forward(x).shape == y.shape
+            pickle.dumps(model)
+        assert Net.forward.__qualname__ == "Net.forward" and not hasattr(Net.forward, "__wrapped__")
+        """,
+    )
+    assert run(folder, *FEW, "train.py").returncode == 0
+    report = report_of(folder)
+    assert report["static"]["forward"]["macs"] == 4 * (16 * 32 + 32 * 4)
+    assert phases(report) >= {"forward", "loss", "backward", "optimizer"}
+    assert {"first", "last"} <= {module["path"] for module in report["runs"][0]["modules"]}
+
+
 def test_tied_weights_of_several_models_count_once(folder: Path) -> None:
     write(
         folder,
