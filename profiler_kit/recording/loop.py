@@ -105,6 +105,7 @@ class Recorder:
 
     def start(self) -> None:
         """Install the hooks; the first step begins."""
+        self._timed_mark, self._marks = clock_mark(self._cuda, (self._warmup + 1) * _MARKS_A_STEP)
         self._hooks.mark = self._note_phase
         self._hooks.install()
         self._forwards.enter_context(wrapped_forwards(self._direct, self._around_forward))
@@ -142,7 +143,7 @@ class Recorder:
         (self.observations.kept_ns if is_kept else self.observations.evaluated_ns).append(now_ns - self._step_start_ns)
         self._step_start_ns = now_ns
         if self._stage == "warm-up":
-            self._end_warmup_step()
+            self._end_warmup_step(is_kept)
         elif self._stage == "timed":
             self._end_timed_step(is_kept)
         else:
@@ -152,10 +153,15 @@ class Recorder:
         self._hooks.start_step()
         return False
 
-    def stop(self) -> None:
-        """Stop recording, at any time. Complete steps are kept, and the model is as before."""
+    def stop(self, *, times_warmup: bool = False) -> None:
+        """Stop recording, at any time. Complete steps are kept, and the model is as before.
+
+        With `times_warmup`, the steps of a loop that is still warming up are its timed steps, without the first if it has others.
+        """
         if self._stage == "warm-up":
             self.observations.warmup_steps = self._step
+            if times_warmup and self._timed_ranges:
+                self._time_warmup()
         elif self._stage == "timed":
             self._read_clocks()
         elif self._stage == "traced":
@@ -181,8 +187,18 @@ class Recorder:
 
     # ---- stages
 
-    def _end_warmup_step(self) -> None:
+    def _time_warmup(self) -> None:
         observed = self.observations
+        del self._timed_ranges[: len(self._timed_ranges) > 1]
+        observed.warmup_steps = self._step - len(self._timed_ranges)
+        observed.notes.append("The program ended while it warmed up: the times are those of its first steps.")
+        self._read_clocks()
+
+    def _end_warmup_step(self, is_kept: bool) -> None:
+        observed = self.observations
+        if is_kept:
+            self._timed_ranges.append((self._first_mark, len(self._marks)))
+        self._first_mark = len(self._marks)
         if observed.first_step_ns is None:
             self._synchronize()
             observed.first_step_ns = time.perf_counter_ns() - self._start_ns
@@ -201,6 +217,7 @@ class Recorder:
         self._timed_mark, self._marks = clock_mark(self._cuda, (self._timed + 1) * _MARKS_A_STEP)
         self._hooks.mark = self._timed_mark
         self._first_mark = 0
+        self._timed_ranges.clear()
 
     def _end_timed_step(self, is_kept: bool) -> None:
         if is_kept:
@@ -241,6 +258,8 @@ class Recorder:
         if self._calls.called:
             self._hooks.remove()
             self.models = self._hooks.models = tuple(self._calls.called.values())
+            direct = [model for model in self.models if id(model) in self._calls.direct]
+            self._forwards.enter_context(wrapped_forwards(direct, self._around_forward))
             self._hooks.install()
 
     # ---- timed steps
@@ -374,6 +393,7 @@ class Recorder:
 
     def _note_phase(self, phase: Phase) -> None:
         self.observations.has_backward |= phase == "backward"
+        self._timed_mark(phase)
 
     def _on_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         is_forward = self._on_call is None or self._on_call(model, torch.is_grad_enabled())

@@ -767,6 +767,16 @@ def test_forward_that_the_loop_calls_itself(folder: Path) -> None:
     assert {"first", "last"} <= {module["path"] for module in report["runs"][0]["modules"]}
 
 
+def test_a_program_of_few_steps_has_the_phases_of_its_first_steps(folder: Path) -> None:
+    write(folder, TRAIN.replace("batches()", "batches(6)"))
+    assert run(folder, "--skip", "10", "train.py").returncode == 0
+    measured = report_of(folder)["runs"][0]
+    times = {phase["phase"]: phase["stopwatch_ns"] for phase in measured["phases"]}
+    assert times.keys() >= {"data", "forward", "loss", "backward", "optimizer"}
+    assert abs(sum(times.values()) - measured["step_ns"]["median"]) <= 10 + measured["step_ns"]["median"] * 1e-6
+    assert measured["warmup_steps"] == 1
+
+
 def test_tied_weights_of_several_models_count_once(folder: Path) -> None:
     write(
         folder,
