@@ -55,7 +55,7 @@ def with_replay(run: ConfigRun, attribution: Attribution) -> tuple[ConfigRun, St
     import numpy as np
 
     from profiler_kit.attribution.run_waits import is_tool_wait
-    from profiler_kit.simulation.step_model import replayed
+    from profiler_kit.simulation.replayed_trace import replayed
 
     if run.traced is None:
         return run, None

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from html import escape
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from profiler_kit.records.document import Document, FindingList, Head, Paragraph, RemedyList, Table, Value
 from profiler_kit.records.paths import shown_path
@@ -23,6 +23,7 @@ FOLDED_SEVERITIES: Final = ("low", "info")
 MIN_FOLDED: Final = 3  # fewer findings of low severity are not worth folding
 OPEN_FINDINGS: Final = 1  # shown in full; the others show their titles
 MAX_LAYER_LINKS: Final = 20  # per finding
+MARKED_ROWS: Final = 60  # of a table as markup; laying out thousands of rows takes a browser seconds
 
 
 def text_markup(written: str) -> str:
@@ -54,9 +55,9 @@ class Links:
             return f"<code>{name}</code>"
         return f'<a class="layer" href="#layer-{number}" data-path="{name}"><code>{name}</code></a>'
 
-    def row_id(self, table: Table, number: int) -> str:
-        """The attribute that makes a row of the layer table a target; empty for other tables."""
-        return f' id="layer-{number}"' if table is self._table else ""
+    def anchor(self, table: Table) -> str:
+        """What the ids of the table's rows begin with, as they are targets of links; empty for other tables."""
+        return "layer-" if table is self._table else ""
 
     def with_findings(self, markup: str) -> str:
         """`markup` with the numbers of findings in brackets as links."""
@@ -146,26 +147,49 @@ def _remedy(remedy: RankedRemedy) -> str:
     )
 
 
-def table_markup(table: Table, title: str, links: Links) -> str:
-    """A table with raw values for sorting; empty without columns. `title`: its name for screen readers."""
+def table_markup(table: Table, title: str, links: Links, number: int) -> str:
+    """A table with raw values for sorting; empty without columns. `title`: its name for screen readers.
+
+    It has the first `MARKED_ROWS` rows. The script of the page shows the others, `more_rows`, which it finds under `number`.
+    """
     if not table.heads:
         return ""
-    classes = [
-        "number" if is_right_aligned(table, i) else "name" if head.name else "" for i, head in enumerate(table.heads)
-    ]
+    columns = [(head, _column_class(table, i)) for i, head in enumerate(table.heads)]
     heads = "".join(
-        f'<th scope="col"{_class(name)}{_hint(head.doc)} data-key="{text_markup(_csv_name(head))}">{text_markup(head.title)}</th>'
-        for name, head in zip(classes, table.heads, strict=True)
+        f'<th scope="col"{_class(name)}{_hint(head.doc)} data-key="{text_markup(_csv_name(head))}"'
+        f"{' data-share' if head.unit == 'percent' else ''}>{text_markup(head.title)}</th>"
+        for head, name in columns
     )
-    body = "".join(_row(row, table.heads, classes, links.row_id(table, i)) for i, row in enumerate(table.rows))
-    totals = "".join(_row(row, table.heads, classes) for row in table.totals)
+    anchor = links.anchor(table)
+    body = "".join(
+        _row(row, columns, f' id="{anchor}{i}"' if anchor else "") for i, row in enumerate(table.rows[:MARKED_ROWS])
+    )
+    totals = "".join(_row(row, columns) for row in table.totals)
     caption = f"<caption>{text_markup(table.caption)}</caption>" if table.caption else ""
     foot = f"<tfoot>{totals}</tfoot>" if totals else ""
     label = text_markup(f"{title}: {table.caption}" if table.caption else title or table.name)
+    data = f' data-anchor="{anchor}"' if anchor else ""
+    data += f' data-more="{number}"' if len(table.rows) > MARKED_ROWS else ""
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"><table>{caption}'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}"{data}><table>{caption}'
         f"<thead><tr>{heads}</tr></thead><tbody>{body}</tbody>{foot}</table></div>"
     )
+
+
+def more_rows(table: Table) -> list[list[str | list[object]]]:
+    """The rows that are not markup: the text of each cell, or the text and the number by which it sorts."""
+    return [
+        [
+            [cell(value, head), value] if _is_number(value) else cell(value, head)
+            for value, head in zip(row, table.heads, strict=True)
+        ]
+        for row in table.rows[MARKED_ROWS:]
+        if table.heads
+    ]
+
+
+def _column_class(table: Table, index: int) -> str:
+    return "number" if is_right_aligned(table, index) else "name" if table.heads[index].name else ""
 
 
 def _csv_name(head: Head) -> str:
@@ -174,14 +198,18 @@ def _csv_name(head: Head) -> str:
     return head.key if has_unit else f"{head.key} ({head.unit})"
 
 
-def _row(row: tuple[Value, ...], heads: Iterable[Head], classes: list[str], anchor: str = "") -> str:
-    cells = zip(row, heads, classes, strict=True)
-    return f"<tr{anchor}>{''.join(_cell(value, head, name) for value, head, name in cells)}</tr>"
+def _row(row: tuple[Value, ...], columns: Iterable[tuple[Head, str]], anchor: str = "") -> str:
+    cells = (_cell(value, head, name) for value, (head, name) in zip(row, columns, strict=True))
+    return f"<tr{anchor}>{''.join(cells)}</tr>"
+
+
+def _is_number(value: Value) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _cell(value: Value, head: Head, name: str) -> str:
     raw = ""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if _is_number(value):
         raw = f' data-sort="{value}"'
         if head.unit == "percent" and 0 <= value <= 100:  # a bar behind the figure
             raw += f' style="--share:{value:.1f}%"'

@@ -14,8 +14,10 @@ from profiler_kit.records.document import Block, Chart, Document, FindingList, P
 from profiler_kit.render import Renderer, RenderOptions
 from profiler_kit.render._colors import COLORS, OTHER_COLORS
 from profiler_kit.render._html_blocks import (
+    MARKED_ROWS,
     Links,
     finding_list,
+    more_rows,
     paragraph_markup,
     remedy_list,
     table_markup,
@@ -25,7 +27,7 @@ from profiler_kit.render._text import one_line, without_commands
 
 # The page may run its own script and style, and nothing else.
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-_SCRIPTS: Final = ("base.js", "charts.js", "icicle.js", "timeline.js", "tree.js", "tables.js", "page.js")
+_SCRIPTS: Final = ("base.js", "canvas.js", "charts.js", "icicle.js", "timeline.js", "tree.js", "tables.js", "page.js")
 MAX_OPEN: Final = 6  # a page with more sections of details with charts shows them folded
 MAX_LEAD: Final = 130  # characters of a first sentence in large type
 
@@ -40,8 +42,6 @@ def render(document: Document, options: RenderOptions) -> str:
         if section.title
     )
     title = without_commands(text_markup(document.title), "&#58;", "&#91;")
-    charts = json.dumps(page.charts, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
-    charts = without_commands(charts, ":", "\\u005b")
     scripts = "".join(map(_file, _SCRIPTS))
     return f"""<!doctype html>
 <html lang="en">
@@ -58,10 +58,10 @@ def render(document: Document, options: RenderOptions) -> str:
 <main>
 {without_commands(body, "&#58;", "&#91;")}
 </main>
-<script type="application/json" id="charts">{charts}</script>
-<script>{_file("vendor.js")}</script>
+{_data("charts", page.charts)}
+{_data("rows", page.rows)}
 <script>"use strict";(() => {{
-const COLORS = {json.dumps(COLORS)}, PALETTE = {json.dumps(OTHER_COLORS)};
+const COLORS = {json.dumps(COLORS)}, PALETTE = {json.dumps(OTHER_COLORS)}, WINDOW = {MARKED_ROWS};
 {scripts}}})();</script>
 </body>
 </html>
@@ -72,11 +72,19 @@ def _file(name: str) -> str:
     return (resources.files(__package__) / "web" / name).read_text(encoding="utf-8").replace("</script", "<\\/script")
 
 
+def _data(name: str, value: object) -> str:
+    """`value` as JSON for the scripts of the page."""
+    written = json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    written = without_commands(written, ":", "\\u005b")
+    return f'<script type="application/json" id="{name}">{written}</script>'
+
+
 class _Page:
-    """The blocks of a page as markup, and the data of its charts."""
+    """The blocks of a page as markup, the data of its charts, and by number the `rows` of tables that are not markup."""
 
     def __init__(self, document: Document) -> None:
         self.charts: list[dict[str, object]] = []
+        self.rows: list[list[list[str | list[object]]]] = []
         self._links = Links(document)
         self._lead = document.lead_chart if not document.sections[:1] or not document.sections[0].is_drawn else None
         details = [section for section in document.sections if section.detail and _has_charts(section)]
@@ -99,7 +107,7 @@ class _Page:
 
     def _block(self, block: Block, section: Section) -> str:
         if isinstance(block, Table):
-            return table_markup(block, section.title, self._links)
+            return self._table(block, section)
         if isinstance(block, Chart):
             return self._chart(block, section)
         if isinstance(block, FindingList):
@@ -107,6 +115,12 @@ class _Page:
         if isinstance(block, RemedyList):
             return remedy_list(block)
         return paragraph_markup(block)
+
+    def _table(self, table: Table, section: Section) -> str:
+        markup = table_markup(table, section.title, self._links, len(self.rows))
+        if more := more_rows(table):
+            self.rows.append(more)
+        return markup
 
     def _chart(self, chart: Chart, section: Section) -> str:
         self.charts.append({"kind": chart.kind, "data": _printable(chart.data)})

@@ -47,13 +47,8 @@ class Opened:
           await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
         }""")
 
-    def options(self, chart: str) -> Any:
-        """The options of the first chart whose figure has the class `chart`, as the library has them."""
+    def shown(self, chart: str, name: str) -> Any:
+        """What the first chart whose figure has the class `chart` states about its picture; None if it states nothing."""
         return self.page.evaluate(
-            """(kind) => {
-              const { series, dataZoom, tooltip, ...others } = vendor.echarts.getInstanceByDom(
-                document.querySelector(`figure.${kind} .chart`)).getOption();
-              return JSON.parse(JSON.stringify({ series, dataZoom, others }));
-            }""",
-            chart,
+            "([kind, name]) => document.querySelector(`figure.${kind} .chart`).dataset[name] ?? null", [chart, name]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
 from pathlib import Path
@@ -143,6 +144,12 @@ def test_a_plot_in_a_notebook(v0_report: Report) -> None:
     assert bundle["image/png"] in bundle["text/html"]
     assert "frameElement.parentElement.style.height" in bundle["text/html"]
     assert "frameElement" not in v0_report._repr_html_()
+
+
+def test_eight_charts_in_a_notebook_take_less_than_2_mb(v0_report: Report) -> None:
+    names = ("phases", "configurations", "icicle", "memory")
+    outputs = [v0_report.plot(name)._repr_mimebundle_() for name in names]
+    assert 2 * sum(len(json.dumps(output)) for output in outputs) < 2_000_000
 
 
 def test_a_plot_without_matplotlib(v0_report: Report, monkeypatch: pytest.MonkeyPatch) -> None:

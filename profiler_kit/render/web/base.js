@@ -1,5 +1,4 @@
 // Shared by the scripts of the page: theme, colors, numbers as text, elements. All of them run in one function.
-const { echarts } = vendor;
 const root = document.documentElement;
 const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 const printing = matchMedia("print");
@@ -30,10 +29,8 @@ function text(value, unit) {
   return `${number(value / size)} ${name}`.trim();
 }
 const signed = (value, unit) => (value > 0 ? "+" : value < 0 ? "-" : "") + text(Math.abs(value), unit);
-// A tooltip is HTML: names come from models and traces.
-const safe = (value) => String(value).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 const cut = (name, length) => (name.length <= length ? name : `${name.slice(0, length / 2)}…${name.slice(-length / 2)}`);
-const short = (name) => safe(cut(name, 160));
+const percent = (part, whole) => `${number(whole ? (100 * part) / whole : 0)} %`;
 
 // An element with properties and children. Text is set as text, never as HTML.
 function create(tag, properties = {}, ...children) {
@@ -51,7 +48,6 @@ function named(element, label) {
 
 // The width of a chart: that of the page, or of a sheet of paper.
 let chartWidth = "auto";
-const fit = (chart) => chart.resize({ width: chartWidth });
 
 // Opens everything folded around an element.
 function reveal(element) {
@@ -59,3 +55,5 @@ function reveal(element) {
 }
 // Zooms the module trees of the page; set by each icicle that is drawn.
 const zoomers = new Map();
+// Functions that show all rows of a table, or again a window on them; and those that show and return the row with an id.
+const windows = [], rowFinders = [];

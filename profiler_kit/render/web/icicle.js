@@ -1,5 +1,6 @@
 // The module tree as boxes: width by a figure, color by the share of the roofline or by class; zoom, search, keyboard.
-draw.icicle = function icicle(element, data, chart, tools) {
+const ROW = 27, MAX_LEVELS = 28; // pixels, rows
+draw.icicle = function icicle(element, data, tools) {
   const nodes = data.nodes, children = nodes.map(() => []);
   nodes.forEach((node, i) => { if (node.parent >= 0) children[node.parent].push(i); });
   const top = nodes.findIndex((node) => node.parent < 0);
@@ -26,7 +27,7 @@ draw.icicle = function icicle(element, data, chart, tools) {
   search.oninput = () => {
     wanted = search.value.toLowerCase();
     matches.textContent = wanted ? `${nodes.filter(isMatch).length.toLocaleString("en")} of ${nodes.length.toLocaleString("en")}` : "";
-    paint();
+    draw();
   };
   search.onkeydown = (event) => { // Enter zooms to the first match
     const first = event.key === "Enter" && wanted ? nodes.findIndex(isMatch) : -1;
@@ -35,17 +36,18 @@ draw.icicle = function icicle(element, data, chart, tools) {
 
   function layout() {
     boxes = [];
-    const place = (i, depth, left, width) => {
+    const add = (i, depth, left, width) => {
       boxes.push([left, depth, left + width, i]);
       const total = Math.max(nodes[i][key], children[i].reduce((sum, child) => sum + nodes[child][key], 0));
       let at = left;
       for (const child of children[i]) {
         const part = total ? (width * nodes[child][key]) / total : 0;
-        if (part > 0.0004) place(child, depth + 1, at, part);
+        if (part > least) add(child, depth + 1, at, part);
         at += part;
       }
     };
-    place(zoomed, 0, 0, 1);
+    const least = 0.4 / Math.max(1, element.clientWidth); // thinner boxes are not drawn
+    add(zoomed, 0, 0, 1);
   }
   // The stronger the orange, the farther below the roofline; gray is unknown. Lightness differs too, for any color vision.
   function fill(node) {
@@ -54,40 +56,33 @@ draw.icicle = function icicle(element, data, chart, tools) {
     return node.share == null ? (dark ? "#3d4a5c" : "#c3ccd8") : `hsl(24 85% ${Math.round(dark ? 42 - 0.24 * Math.min(100, node.share) : 62 + 0.3 * Math.min(100, node.share))}%)`;
   }
   function describe(i) {
-    const node = nodes[i];
+    const node = nodes[i], figures = data.sizes.filter((figure) => node[figure.key] != null);
     return [
-      `<b>${short(node.path)}</b>`, short(node.type),
-      ...data.sizes.filter((figure) => node[figure.key] != null).map((figure) =>
-        `${figure.title} ${text(node[figure.key], figure.unit)} (${number((100 * node[figure.key]) / (nodes[top][figure.key] || 1))} %)`),
+      node.path, node.type, ...figures.map((figure) => `${figure.title} ${text(node[figure.key], figure.unit)} (${percent(node[figure.key], nodes[top][figure.key])})`),
       node.share == null ? "" : `${number(node.share)} % of the roofline`,
-    ].filter(Boolean).join("<br>");
+    ];
   }
-  function item(_, api) {
-    const node = nodes[api.value(3)];
-    const [x, y] = api.coord([api.value(0), api.value(1)]), [right, bottom] = api.coord([api.value(2), api.value(1) + 1]);
-    const width = right - x - 1, isCurrent = focused && api.value(3) === current;
-    return {
-      type: "rect", shape: { x, y, width: Math.max(0.5, width), height: bottom - y - 1, r: 2 },
-      style: { fill: fill(node), opacity: isMatch(node) ? 1 : 0.2, stroke: style("--text"), lineWidth: isCurrent ? 2 : 0 },
-      textContent: width > 28 ? { style: { text: node.name, fill: style("--text"), opacity: isMatch(node) ? 1 : 0.4, width: width - 8, overflow: "truncate", fontSize: 12 } } : undefined,
-      textConfig: { position: "insideLeft" },
-    };
+  const levels = () => 1 + boxes.reduce((most, box) => Math.max(most, box[1]), 0);
+  const place = ([left, depth, right], wide) => [left * wide, depth * ROW, Math.max(0.5, (right - left) * wide - 1), ROW - 1];
+  function paint(kit, wide) {
+    for (const box of boxes) {
+      const node = nodes[box[3]], [x, y, width, height] = place(box, wide), opacity = isMatch(node) ? 1 : 0.2;
+      kit.rect(x, y, width, height, fill(node), opacity);
+      if (width > 28) kit.text(node.name, x + 4, y + height / 2, { most: width - 8, color: opacity < 1 ? inks.muted : inks.text });
+      if (focused && box[3] === current) kit.frame(x + 1, y + 1, width - 2, height - 2, inks.text, { thick: 2 });
+    }
   }
-  function paint() {
-    const levels = 1 + boxes.reduce((most, box) => Math.max(most, box[1]), 0);
-    scale.hidden = coloring !== "share";
-    chart.setOption({
-      ...frame(), grid: { left: 0, right: 0, top: 0, bottom: 0 },
-      xAxis: { type: "value", min: 0, max: 1, show: false }, yAxis: { type: "value", min: 0, max: levels, inverse: true, show: false },
-      series: [{ type: "custom", data: boxes, encode: { x: [0, 2], y: 1 }, clip: true, renderItem: item }],
-      tooltip: tip(({ value }) => describe(value[3])),
-    }, true);
+  function at(x, y) {
+    const part = x / element.clientWidth, box = boxes.find(([left, depth, right]) => depth === Math.floor(y / ROW) && part >= left && part < right);
+    return box && { tip: () => describe(box[3]), click: () => zoom(box[3] === zoomed && nodes[zoomed].parent >= 0 ? nodes[zoomed].parent : box[3]) };
   }
+  const draw = surface(element, { height: () => ROW * Math.min(levels(), MAX_LEVELS), paint, at });
   function show() {
     layout();
-    element.style.height = `${27 * Math.min(1 + Math.max(...boxes.map((box) => box[1])), 28)}px`;
-    fit(chart);
-    paint();
+    scale.hidden = coloring !== "share";
+    scale.querySelector("i").style.background = `linear-gradient(to right, ${[0, 100].map((share) => fill({ share, type: "" })).join(", ")})`;
+    element.dataset.boxes = boxes.length;
+    draw();
     crumbs.replaceChildren(...ancestors(zoomed).map((i) => {
       const crumb = button(nodes[i].name, () => zoom(i));
       if (i === zoomed) crumb.setAttribute("aria-current", "true");
@@ -98,7 +93,6 @@ draw.icicle = function icicle(element, data, chart, tools) {
     zoomed = current = i;
     show();
   }
-  chart.on("click", ({ value }) => zoom(value[3] === zoomed && nodes[zoomed].parent >= 0 ? nodes[zoomed].parent : value[3]));
   zoomers.set(element, (path) => {
     const i = nodes.findIndex((node) => node.path === path);
     if (i >= 0) zoom(i);
@@ -106,11 +100,12 @@ draw.icicle = function icicle(element, data, chart, tools) {
 
   // Arrows move between the visible boxes, Enter zooms in, Escape zooms out.
   function point(i) {
-    const index = boxes.findIndex((box) => box[3] === i);
-    if (index < 0) return;
+    const box = boxes.find((one) => one[3] === i);
+    if (!box) return;
     current = i;
-    paint();
-    chart.dispatchAction({ type: "showTip", seriesIndex: 0, dataIndex: index });
+    draw();
+    const { left, top: above, width } = element.getBoundingClientRect(), [x, y] = place(box, width);
+    showTip(describe(i), left + x, above + y + 8);
     element.setAttribute("aria-label", `Module ${nodes[i].path}, ${data.sizes.map((figure) => `${figure.title} ${text(nodes[i][figure.key], figure.unit)}`).join(", ")}`);
   }
   const drawn = (list) => list.filter((i) => boxes.some((box) => box[3] === i));
@@ -122,7 +117,7 @@ draw.icicle = function icicle(element, data, chart, tools) {
   element.setAttribute("role", "application");
   element.setAttribute("aria-roledescription", "module tree");
   element.onfocus = () => { focused = element.matches(":focus-visible"); if (focused) point(current); };
-  element.onblur = () => { focused = false; chart.dispatchAction({ type: "hideTip" }); paint(); };
+  element.onblur = () => { focused = false; hideTip(); draw(); };
   element.onkeydown = (event) => {
     const moves = {
       ArrowDown: () => point(drawn(children[current])[0] ?? current), ArrowUp: () => point(current === zoomed ? current : nodes[current].parent),

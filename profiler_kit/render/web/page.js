@@ -5,29 +5,21 @@ const drawn = new Map();
 
 function start(element) {
   if (drawn.has(element)) return;
-  const { kind, data } = chartData[Number(element.dataset.chart)], tools = element.parentElement.querySelector(".tools");
-  if (kind === "tree") {
-    drawn.set(element, { show: draw.tree(element, data, null, tools), resize() {} });
-    return;
-  }
-  // The library consumes every turn of the wheel over a chart that zooms; without Ctrl it is the page's.
-  for (const type of ["wheel", "mousewheel"]) element.addEventListener(type, (event) => { if (!event.ctrlKey) event.stopPropagation(); }, { capture: true, passive: true });
-  const chart = echarts.init(element, null, { renderer: "canvas" });
-  const result = draw[kind](element, data, chart, tools);
-  const show = typeof result === "function" ? result : () => { chart.setOption(draw[kind](element, data, chart, tools), true); fit(chart); };
-  if (typeof result !== "function") { fit(chart); chart.setOption(result); }
-  drawn.set(element, { show, resize: () => fit(chart) });
+  const { kind, data } = chartData[Number(element.dataset.chart)];
+  drawn.set(element, draw[kind](element, data, element.parentElement.querySelector(".tools")));
+  drawn.get(element)();
+  widths.set(element, element.clientWidth);
+  resizes.observe(element);
 }
-const redraw = () => drawn.forEach(({ show }) => show());
+const redraw = () => drawn.forEach((show, element) => { if (element.clientWidth) show(); });
 const observer = new IntersectionObserver((entries) => {
   for (const { isIntersecting, target } of entries) if (isIntersecting) { observer.unobserve(target); start(target); }
 }, { rootMargin: "300px" });
 chartElements.forEach((element) => observer.observe(element));
-let width = innerWidth;
-addEventListener("resize", () => {
-  if (innerWidth === width) return; // the height alone changes when a phone hides its address bar
-  width = innerWidth;
-  drawn.forEach(({ show, resize }) => { show(); resize(); });
+// Charts follow the width of the page, and are drawn when something around them unfolds.
+const widths = new Map();
+const resizes = new ResizeObserver((entries) => {
+  for (const { target, contentRect: { width } } of entries) if (width && widths.get(target) !== width) { widths.set(target, width); drawn.get(target)(); }
 });
 
 // Theme: the system's, or the user's choice.
@@ -45,12 +37,14 @@ darkSystem.addEventListener("change", redraw);
 
 // Links to findings and layers unfold what is around the target.
 function follow(hash) {
-  const target = hash.length > 1 ? document.getElementById(decodeURIComponent(hash.slice(1))) : null;
+  const id = decodeURIComponent(hash.slice(1)), row = id && rowFinders.map((find) => find(id)).find(Boolean);
+  const target = id ? row || document.getElementById(id) : null;
+  document.querySelector("tr.target")?.classList.remove("target");
   if (!target) return;
+  if (row) row.classList.add("target");
   reveal(target);
   const own = target.querySelector(":scope > details");
   if (own) own.open = true;
-  target.hidden = false;
   target.scrollIntoView({ block: target.tagName === "TR" ? "center" : "start" });
 }
 addEventListener("click", (event) => {
@@ -70,11 +64,13 @@ let closed = [];
 function beforePrint() {
   closed = closed.length ? closed : [...document.querySelectorAll("details:not([open], .body details)")];
   closed.forEach((element) => { element.open = true; });
+  windows.forEach((all) => all(true));
   chartWidth = PAPER;
   chartElements.forEach(start);
   redraw();
 }
 function afterPrint() {
+  windows.forEach((all) => all(false));
   chartWidth = "auto";
   closed.forEach((element) => { element.open = false; });
   closed = [];

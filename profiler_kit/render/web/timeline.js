@@ -1,97 +1,70 @@
-// The lanes of one step: phases, modules, kernels, communication and idle time. Zoom, pan and search, also by keyboard.
-const MIN_PIXELS = 0.8, FAINTEST = 0.2, PALE = 0.3;
-draw.timeline = function timeline(element, data, chart, tools) {
+// The lanes of one step: phases, modules, kernels, communication and idle time. Zoom, pan, search and measuring, also by keyboard.
+const MIN_PIXELS = 0.8, FAINTEST = 0.2, PALE = 0.3, LANE = 27;
+draw.timeline = function timeline(element, data, tools) {
   const { lanes, names, boxes, step_ns: stepEnd } = data, end = Math.max(1, ...boxes.map((box) => box[2]));
-  const families = new Map();
-  const family = (name) => data.families[name] || names[name];
+  const families = new Map(), family = (name) => data.families[name] || names[name];
   boxes.forEach((box) => { if (!families.has(family(box[3]))) families.set(family(box[3]), families.size); });
-  let view = [0, 100], wanted = "", measured = null;
+  const lowerNames = names.map((name) => name.toLowerCase());
+  let wanted = "", measured = null, area = { left: 0, right: 1 };
+  const draw = surface(element, { height: () => 30 + LANE * lanes.length, paint, at });
+  const view = zooming(element, tools, end, () => area, draw, "Whole step");
+  element.setAttribute("aria-roledescription", "timeline");
   const search = named(create("input", { type: "search", placeholder: "Search the timeline" }), "Search the timeline");
-  search.oninput = () => { wanted = search.value.toLowerCase(); show(); };
-  const move = (from, to) => {
-    const width = Math.min(100, Math.max(0.01, to - from)), start = Math.min(100 - width, Math.max(0, from));
-    chart.dispatchAction({ type: "dataZoom", start, end: start + width });
-  };
-  const zoom = (factor) => { const middle = (view[0] + view[1]) / 2, half = ((view[1] - view[0]) * factor) / 2; move(middle - half, middle + half); };
-  const pan = (part) => { const by = (view[1] - view[0]) * part; move(view[0] + by, view[1] + by); };
-  tools.append(
-    named(button("+", () => zoom(0.5)), "Zoom in"), named(button("−", () => zoom(2)), "Zoom out"),
-    named(button("‹", () => pan(-0.4)), "Earlier"), named(button("›", () => pan(0.4)), "Later"), button("Whole step", () => move(0, 100)), search,
-  );
-  const legend = create("div", { className: "legend" });
-  for (const name of [...families.keys()].filter((one) => COLORS[one])) {
-    const chip = create("i");
-    chip.style.background = COLORS[name];
-    legend.append(create("span", {}, chip, name));
-  }
-  tools.after(legend);
-  chart.on("datazoom", () => { const { start, end: stop } = chart.getOption().dataZoom[0]; view = [start, stop]; });
-  // A short name of the lane leaves more room.
-  const laneName = (name) => cut(name.replace(/^host thread /, "thread "), isNarrow() ? 14 : 30);
-
-  // Ranges over all lanes: the step on the host, where work of other steps is shown too, and what the user measures.
-  const ranges = () => [...(stepEnd < end ? [[0, stepEnd]] : []), ...(measured ? [measured] : [])];
-  function range(params, api) {
-    const { x, y, width, height: high } = params.coordSys, at = (i) => Math.min(x + width, Math.max(x, api.coord([api.value(i), 0])[0]));
-    const stroke = style(measured && api.value(0) === measured[0] && api.value(1) === measured[1] ? "--accent" : "--muted");
-    return { type: "rect", shape: { x: at(0), y, width: at(1) - at(0), height: high }, style: { fill: stroke, fillOpacity: 0.08, stroke, lineDash: [4, 3] } };
-  }
+  search.oninput = () => { wanted = search.value.toLowerCase(); draw(); };
   const length = named(create("output"), "Measured time");
-  tools.append(length);
+  tools.append(search, length);
+  legend(tools, [...families.keys()].filter((name) => COLORS[name]).map((name) => [name, COLORS[name]]));
+
+  // The step on the host, where work of other steps is shown too, and what the user measures.
+  const ranges = () => [...(stepEnd < end ? [[0, stepEnd, inks.muted]] : []), ...(measured ? [[...measured, inks.accent]] : [])];
   function measure(from, to) {
     measured = [Math.max(0, Math.min(from, to)), Math.min(end, Math.max(from, to))];
+    element.dataset.measured = measured.join(" ");
     length.textContent = `${text(measured[1] - measured[0], "ns")}, from ${text(measured[0], "ns")}`;
-    chart.setOption({ series: [{ id: "ranges", data: ranges() }] });
+    draw();
   }
-  // Before the chart, which would move.
   element.addEventListener("mousedown", (event) => {
     if (!event.shiftKey) return;
-    event.stopPropagation();
     event.preventDefault();
-    const at = ({ clientX }) => chart.convertFromPixel({ xAxisIndex: 0 }, clientX - element.getBoundingClientRect().left);
-    const from = at(event), drag = (moved) => measure(from, at(moved));
+    const time = ({ clientX }) => view.at(clientX - element.getBoundingClientRect().left);
+    const from = time(event), drag = (moved) => measure(from, time(moved));
     addEventListener("mousemove", drag);
     addEventListener("mouseup", () => removeEventListener("mousemove", drag), { once: true });
-  }, true);
+  });
 
-  function item(params, api) {
-    const [x, y] = api.coord([api.value(1), api.value(0)]), [to] = api.coord([api.value(2), api.value(0)]);
-    const thick = 0.82 * api.size([0, 1])[1], area = params.coordSys, name = names[api.value(3)];
-    const left = Math.max(x, area.x), right = Math.min(to, area.x + area.width);
-    if (right < left || right < area.x || left > area.x + area.width) return undefined;
-    const width = Math.max(MIN_PIXELS, right - left), isMatch = !wanted || name.toLowerCase().includes(wanted);
-    const fill = colorOf(family(api.value(3)), families.get(family(api.value(3))));
-    // Many boxes share a pixel: one that covers a part of it has a part of its color, so that lanes do not look full.
-    const covered = Math.max(FAINTEST, Math.min(1, (right - left) / MIN_PIXELS)), isPale = !isMatch || api.value(4);
-    return {
-      type: "rect", shape: { x: left, y: y - thick / 2, width, height: thick },
-      style: { fill, opacity: covered * (isPale ? PALE : 1) },
-      textContent: width > 36 && isMatch ? { style: { text: name, fill: isPale ? style("--text") : inkOn(fill), width: width - 8, overflow: "truncate", fontSize: 11 } } : undefined,
-      textConfig: { position: "insideLeft" },
-    };
+  // A short name of the lane leaves more room.
+  const laneName = (name) => cut(name.replace(/^host thread /, "thread "), isNarrow() ? 14 : 30);
+  function paint(kit, wide, high) {
+    const labels = lanes.map(laneName);
+    area = { left: gutter(kit, labels), top: 2, right: wide - 16, bottom: high - 24 };
+    const scale = linear(view.from, view.to, area.left, area.right), inside = (ns) => Math.min(area.right, Math.max(area.left, scale(ns)));
+    horizontalAxis(kit, area, scale, ticks(view.from, view.to, tickCount(area), "ns"), (value) => text(value, "ns"));
+    rowsOf(kit, labels, area);
+    for (const [from, to, color] of ranges()) {
+      const [left, right] = [from, to].map(inside);
+      if (right <= left) continue;
+      kit.rect(left, area.top, right - left, area.bottom - area.top, color, 0.08);
+      kit.frame(left, area.top, right - left, area.bottom - area.top, color, { dash: [4, 3] });
+    }
+    for (const [lane, start, stop, name, isOther] of boxes) {
+      if (stop < view.from || start > view.to) continue;
+      const left = inside(start), right = inside(stop), width = Math.max(MIN_PIXELS, right - left), isMatch = !wanted || lowerNames[name].includes(wanted);
+      const fill = colorOf(family(name), families.get(family(name))), isPale = !isMatch || isOther, y = area.top + lane * LANE + 2;
+      // Many boxes share a pixel: one that covers a part of it has a part of its color, so that lanes do not look full.
+      const covered = Math.max(FAINTEST, Math.min(1, (right - left) / MIN_PIXELS));
+      kit.rect(left, y, width, LANE - 5, fill, covered * (isPale ? PALE : 1));
+      if (width > 36 && isMatch) kit.text(names[name], left + 4, y + (LANE - 5) / 2, { color: isPale ? inks.text : inkOn(fill), most: width - 8, size: 11 });
+    }
   }
-  function show() {
-    element.style.height = `${74 + 27 * lanes.length}px`;
-    fit(chart);
-    chart.setOption({
-      ...frame(), grid: { left: 4, right: 20, top: 4, bottom: 42, containLabel: true },
-      xAxis: axis({ type: "value", min: 0, max: end, splitNumber: isNarrow() ? 3 : 8, axisLabel: { formatter: (value) => text(value, "ns"), showMaxLabel: false, hideOverlap: true } }),
-      yAxis: nameAxis(lanes, { interval: 0, formatter: laneName }),
-      dataZoom: zoomBars({ start: view[0], end: view[1], filterMode: "weakFilter", labelFormatter: (value) => text(value, "ns") }),
-      series: [{ id: "boxes", type: "custom", z: 2, clip: true, data: boxes, dimensions: ["lane", "start", "end", "name", "other"], encode: { x: [1, 2], y: 0 }, progressive: 4000, renderItem: item }, { id: "ranges", type: "custom", z: 1, silent: true, clip: true, data: ranges(), encode: { x: [0, 1] }, renderItem: range }],
-      tooltip: tip(({ value: [lane, start, stop, name, other] }) =>
-        `<b>${short(names[name])}</b><br>${short(lanes[lane])}<br>${text(stop - start, "ns")}, from ${start ? text(start, "ns") : "the start"}${other ? "<br>of another step" : ""}`),
-    }, true);
+  // The box under the pointer; of boxes that share a pixel, the longest.
+  function at(x, y) {
+    const lane = Math.floor((y - area.top) / LANE), [from, to] = [view.at(x - 1), view.at(x + 1)];
+    const near = boxes.filter((box) => box[0] === lane && box[2] >= from && box[1] <= to), time = view.at(x);
+    const box = near.find((one) => one[1] <= time && time < one[2]) ?? near.sort((a, b) => b[2] - b[1] - (a[2] - a[1]))[0];
+    return x >= area.left && box && { tip: () => describe(box) };
   }
-  element.tabIndex = 0;
-  element.setAttribute("role", "application");
-  element.setAttribute("aria-roledescription", "timeline");
-  element.onkeydown = (event) => {
-    const moves = { ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2), ArrowUp: () => zoom(0.7), ArrowDown: () => zoom(1.4), "+": () => zoom(0.5), "-": () => zoom(2), Escape: () => move(0, 100) };
-    if (!moves[event.key]) return;
-    event.preventDefault();
-    moves[event.key]();
-  };
-  show();
-  return show;
+  const describe = ([lane, start, stop, name, isOther]) => [
+    names[name], lanes[lane], `${text(stop - start, "ns")}, from ${start ? text(start, "ns") : "the start"}`, isOther ? "of another step" : "",
+  ];
+  return draw;
 };

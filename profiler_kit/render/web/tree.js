@@ -1,7 +1,7 @@
 // The modules of both sides of a comparison in one tree that folds. Rows of folded modules are made when they are unfolded.
 const MAX_UNFOLDED = 30; // rows shown at first
 
-draw.tree = function tree(element, data, _, tools) {
+draw.tree = function tree(element, data, tools) {
   const { nodes, figures, sides } = data, children = nodes.map(() => []), roots = [];
   nodes.forEach((node, i) => (node.parent < 0 ? roots : children[node.parent]).push(i));
   let key = figures[0].key, wanted = "", unfolded = new Set();
@@ -23,6 +23,7 @@ draw.tree = function tree(element, data, _, tools) {
   const head = create("tr"), body = create("tbody");
   const scroll = named(create("div", { className: "scroll", tabIndex: 0 }, create("table", { className: "aligned" }, create("thead", {}, head), body)), "Aligned modules");
   scroll.setAttribute("role", "region");
+  const shown = windowed(scroll, scroll.firstChild, (make) => make());
   element.replaceChildren(scroll);
   element.removeAttribute("role");
   element.removeAttribute("aria-label");
@@ -42,7 +43,7 @@ draw.tree = function tree(element, data, _, tools) {
     name.style.paddingLeft = `${0.5 + 1.1 * depth}rem`;
     const label = node.type ? create("span", { className: "type" }, cut(node.type, 40)) : "";
     if (children[i].length) {
-      const toggle = button(node.name, () => { unfolded.has(i) ? unfolded.delete(i) : unfolded.add(i); show(); body.querySelector(`[data-node="${i}"]`)?.focus(); }, { className: "fold" });
+      const toggle = button(node.name, () => { unfolded.has(i) ? unfolded.delete(i) : unfolded.add(i); show(false); body.querySelector(`[data-node="${i}"]`)?.focus(); }, { className: "fold" });
       toggle.dataset.node = i;
       toggle.setAttribute("aria-expanded", String(wanted !== "" || unfolded.has(i)));
       name.append(toggle, " ", label);
@@ -55,7 +56,7 @@ draw.tree = function tree(element, data, _, tools) {
     return create("tr", {}, name, cell(a), cell(b), create("td", { className: "number" }, signed(difference, unit)), bar,
       create("td", {}, status), create("td", { className: "note", title: node.note }, cut(node.note, 120)));
   }
-  function show() {
+  function show(isNew = true) {
     head.replaceChildren(...["module", ...sides, "difference", "", "", "what changed"].map((title, i) =>
       create(title ? "th" : "td", { className: i > 0 && i < 4 ? "number" : "", scope: "col" }, cut(title, 40))));
     const selected = wanted || changed.checked ? selection() : null;
@@ -64,12 +65,12 @@ draw.tree = function tree(element, data, _, tools) {
     const add = (list, depth) => {
       for (const i of ordered(list)) {
         if (selected && !selected.has(i)) continue;
-        rows.push(row(i, depth, most));
+        rows.push(() => row(i, depth, most));
         if (wanted || unfolded.has(i)) add(children[i], depth + 1);
       }
     };
     add(roots, 0);
-    body.replaceChildren(...rows);
+    shown.set(rows, isNew);
   }
   // At first, unfold level by level what differs, as long as it is short.
   let level = roots, count = roots.length;
