@@ -14,14 +14,8 @@ import numpy as np
 
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records import marks
+from profiler_kit.records.mean_step import LossShares
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
-
-
-class LossShares(NamedTuple):
-    """The shares of the loss in the time between calls of models, and from the last call to the backward pass."""
-
-    between_calls: float = 1.0
-    after_last_call: float = 1.0
 
 
 class _Gap(NamedTuple):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from profiler_kit.attribution.loss_shares import LossShares
 from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.errors import KitError
 from profiler_kit.pipeline.memory_prediction import EXPECTED, simulated_device, with_memory
@@ -17,7 +16,7 @@ from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_w
 from profiler_kit.pipeline.seen_runs import loss_name
 from profiler_kit.records.counts import DEFAULT_CONVENTION, Phase, StaticCount
 from profiler_kit.records.lanes import StepTimeline
-from profiler_kit.records.mean_step import PhaseTiming
+from profiler_kit.records.mean_step import LossShares, PhaseTiming
 from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Evaluation

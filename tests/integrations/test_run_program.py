@@ -118,10 +118,13 @@ def test_uncaught_exception(folder: Path) -> None:
 
 
 def test_interrupt(folder: Path) -> None:
+    """Python ends by the signal, but not if an exit handler, such as one of torch, imports a package that evaluates code then."""
     # a job in the background ignores the signal
     handle = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     write(folder, f"{handle}{TRAIN}os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n")
-    assert run(folder, "train.py").returncode == -signal.SIGINT
+    alone = python(folder, "train.py").returncode
+    assert run(folder, "train.py").returncode == alone
+    assert alone in (1, -signal.SIGINT)
 
 
 def test_module_with_relative_imports(folder: Path) -> None:
