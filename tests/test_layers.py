@@ -85,7 +85,6 @@ HEAVY = {
     "pandas",
     "numpy",
     "fvcore",
-    "tabulate",
     "rich",
     "matplotlib",
 }  # never at the top of a file that --help reads
