@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import DEFAULT_DEVICE, architecture_names, devices, find_device
 from profiler_kit.errors import KitError
+from profiler_kit.forecast.step import forecast_step
+from profiler_kit.forecast.work import Arithmetic
 from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S, as_target_errors
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.counts import MemoryOptions, StaticCount
@@ -91,15 +93,21 @@ def with_memory(
 ) -> tuple[StaticCount, StaticCount]:
     """Add the predicted memory of a step to both counts of `target`, or a note if it cannot be predicted.
 
+    For a device that the user selected, or that is measured, also the predicted time of the step.
+
     Without `is_selected`, the default device, which is simulated on a machine without one, is marked as such.
 
     With `is_measured`, the step also runs on the device, and notes about an inexact prediction say that measured peaks are
     not affected.
     """
-    from profiler_kit.memory import simulate
+    from profiler_kit.memory import Setup, simulate_step
 
+    has_forecast = is_selected or is_measured
+    forecast = None
     try:
-        memory, notes = simulate(target, simulated), static.notes
+        memory, calls = simulate_step(target, simulated, Setup(records_calls=has_forecast and simulated.is_cuda))
+        notes = static.notes
+        forecast = forecast_step(calls, simulated, _arithmetic()) if calls else None
         if memory.device is not None and simulated is DEFAULT_DEVICE and not is_selected:
             memory = replace(memory, device=replace(memory.device, is_default=True))
         if is_measured and simulated.is_cuda and memory.traced_on != "meta":
@@ -109,8 +117,18 @@ def with_memory(
         if is_measured and simulated.is_cuda:
             reason += f"; {MEASURED_NOTE}"
         memory, notes = None, (*static.notes, reason)
-    with_estimate = replace(static, memory=memory, notes=notes)
-    return with_estimate, with_estimate if static is by_kit else replace(by_kit, memory=memory)
+    with_estimate = replace(static, memory=memory, forecast=forecast, notes=notes)
+    is_kit = static is by_kit
+    return with_estimate, with_estimate if is_kit else replace(by_kit, memory=memory, forecast=forecast)
+
+
+def _arithmetic() -> Arithmetic:
+    """The arithmetic of float32 that the user's file has set."""
+    import torch
+
+    return Arithmetic(
+        tf32_products=torch.backends.cuda.matmul.allow_tf32, tf32_convolutions=torch.backends.cudnn.allow_tf32
+    )
 
 
 def with_measured_workspaces(runs: Sequence[ConfigRun], counted: Counted, device: str) -> list[ConfigRun]:
