@@ -18,7 +18,6 @@ from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
-from profiler_kit.records.target import InputInfo
 from profiler_kit.records.traces import IdleTime, KernelStat
 
 GPU_WORDS = re.compile(
@@ -191,16 +190,6 @@ def test_flags_of_cudnn_do_not_matter_on_a_cpu() -> None:
     assert rule_finding(source, "cudnn_off_by_accident") is None
     on_gpu = replace(source, runs=(with_traced(source.runs[0], clock="kernel"),))
     assert rule_finding(on_gpu, "cudnn_off_by_accident") is not None
-
-
-def test_a_single_vector_has_no_batch() -> None:
-    product = operators_of("mm", "gemm", 5.0)
-    source = step_on_cpu(product, step_ms=10.0, python_ms=5.0, gaps=300, samples=4)
-    small = rule_finding(source, "small_batch")
-    assert small is not None
-    assert "launches" not in small.explanation
-    vector = replace(source.target, inputs=(InputInfo(name="x", shape=(4,), dtype="float32"),))
-    assert rule_finding(replace(source, target=vector), "small_batch") is None
 
 
 def test_traced_steps_show_python_where_traced_operators_exceed_the_timed_step() -> None:

@@ -6,14 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from diagnose_cases import around, cpu, report, texts
+from diagnose_cases import cpu, report, texts
 from trace_reports import MS, kernel, ms, nested, steps, trace, traces, two_ranks
-from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose_traces
-from profiler_kit.diagnosis.rules.small_steps import SMALL_BATCH, THREAD_OVERSUBSCRIPTION
+from profiler_kit.diagnosis.rules.small_steps import THREAD_OVERSUBSCRIPTION
 from profiler_kit.records.ranks import Straggler
-from profiler_kit.records.report import Finding, Report, TraceReport
+from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import (
     CollectiveTime,
     Communication,
@@ -538,30 +537,6 @@ def test_search_for_unused_parameters() -> None:
     )
     case = trace(phases={"forward": (100.0, 100.0, 0.0)}, operators=(search,))
     assert found(case)["unused_parameters"].weight == pytest.approx(0.05)
-
-
-def small(samples: int, mode: Any = "train") -> Report:
-    base = cpu()
-    run = base.runs[0]
-    assert run.device_ns is not None
-    idle_ns = run.device_ns
-    run = with_traced(
-        run,
-        samples=samples,
-        step_ns=around(2 * run.device_ns),
-        span_ns=run.device_ns + idle_ns,
-        idle=(IdleTime(cause="python", ns=idle_ns, gaps=9),),
-    )
-    return replace(report(run), target=replace(base.target, mode=mode))
-
-
-def test_a_small_batch_shares_fixed_costs_among_few_examples() -> None:
-    (finding,) = SMALL_BATCH.findings(small(1))
-    assert finding.severity == "high"
-    assert finding.weight >= 0.5
-    assert finding.advice.startswith("Use a larger batch, and adapt the learning rate")
-    assert not list(SMALL_BATCH.findings(small(5)))
-    assert not list(SMALL_BATCH.findings(small(1, "infer")))
 
 
 @pytest.mark.parametrize(("threads", "severity"), [(4, None), (6, "medium"), (12, "high")])

@@ -6,17 +6,13 @@ from typing import Final
 
 from profiler_kit.diagnosis.advice import has_batch, larger_batch, trials_of
 from profiler_kit.diagnosis.facts import facts_of
-from profiler_kit.diagnosis.idle_time import (
-    LAUNCH_CAUSES,
-    LAUNCH_CLAIMS,
-)
 from profiler_kit.diagnosis.phrases import Advice, advise, plural
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, all_steps, work_claims
 from profiler_kit.diagnosis.work_groups import MAX_MEAN_NS, MIN_SHORT_CALLS, short_operators
 from profiler_kit.records.claims import BUSY, idle_claims, phase_claims
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.units import percent, text
+from profiler_kit.units import text
 
 # From this batch on, fewer calls come before more examples.
 LARGE_BATCH: Final = 32
@@ -74,58 +70,6 @@ optimizer (rule `optimizer_bound`).
 Each call of an operator costs some microseconds of dispatch, autograd and Python, whatever its size. This part of the step is the
 same for any batch size, so a larger batch costs less for each example. Rule `launch_bound` covers devices.
 """,
-)
-
-# With more examples, the batch is seldom the reason that a step is short.
-MAX_EXAMPLES: Final = 4
-
-
-def _small_batch(report: Report | TraceReport, step: StepWork) -> StepPart | None:
-    run = report.baseline() if isinstance(report, Report) else None
-    if run is None or run.step_ns is None or not step.facts.trains or not has_batch(report):
-        return None
-    if run.samples is None or not 0 < run.samples <= MAX_EXAMPLES or run.step_ns.median <= 0:
-        return None
-    host_share = step.share(step.idle_ns(*LAUNCH_CAUSES))
-    optimizer_ns = sum(timing.kernel_ns or 0 for timing in run.phases if timing.phase == "optimizer")
-    trials, share = trials_of(report, "batch=2x"), min(1.0, host_share + optimizer_ns / run.step_ns.median)
-    return StepPart(
-        share=share,
-        share_name="share that no batch changes",
-        title=f"Small batch: {percent(share)} of the step is the same for any batch size",
-        sentences=(
-            f"A step of {plural(run.samples, 'example')} takes {text(run.step_ns.median, 'ns')}. "
-            f"{'Python, dispatch and launches take' if step.on_device else 'Python between operators takes'} "
-            f"{percent(host_share)} of it, the optimizer {text(optimizer_ns, 'ns')}.",
-            "A larger batch shares this time among more examples.",
-            trials.sentence(),
-        ),
-        advice=f"{larger_batch(report)} Where small batches are accumulated, accumulate fewer and larger ones.",
-        measures=(
-            ("examples per step", run.samples, "count"),
-            ("median step", run.step_ns.median, "ns"),
-            ("optimizer", optimizer_ns, "ns"),
-        ),
-        trials=trials,
-        claims=(*LAUNCH_CLAIMS, *phase_claims("optimizer")),
-    )
-
-
-SMALL_BATCH = step_rule(
-    "small_batch",
-    _small_batch,
-    Shares(0.30, high=0.50),  # less is shared by few examples without much loss
-    f"""
-Fires for a training step of a report with at most {MAX_EXAMPLES} examples (the leading size of the first input), on the host's
-own time (Python, dispatch, launches) and the optimizer. These take equally long for a larger batch, so a larger batch makes
-each example cheaper.
-
-If the batch is small because memory is short, activation checkpointing or smaller dtypes make room. A larger batch changes the
-training: the learning rate usually has to change with it. Gradient accumulation over small batches has the same fixed cost per
-batch.
-""",
-    topic="bound",
-    steps=all_steps,
 )
 
 
