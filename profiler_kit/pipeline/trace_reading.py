@@ -154,7 +154,8 @@ def extract_trace(file: Path, *, timeline: bool = False) -> TraceExtract:
     replay = replayed(attribution, extract.summary)
     extract = replace(extract, summary=replay.summary)
     if timeline:
-        from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
+        from profiler_kit.attribution.annotation_lanes import build_annotation
+        from profiler_kit.attribution.step_lanes import step_timeline
 
         extract = replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
     return TraceExtract(rank=extract, graph=rank_graph(attribution, extract.summary), model=replay.model)

@@ -12,6 +12,21 @@ ROOT_NAME: Final = "(root)"  # the root module's path is empty, and trace viewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventSpan(Span):
+    """A span that is one event of the trace, or an idle interval, with what is known about the event that ends it.
+
+    `operator`, `module`, `source` (the user's line, as ``train.py(12): step``) and `launch` (the host's call that enqueues it)
+    are names, "" if unknown. `launch_ns`: when that call starts.
+    """
+
+    operator: str = ""
+    module: str = ""
+    source: str = ""
+    launch: str = ""
+    launch_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CounterTrack:
     """A quantity over time. `name` includes the unit. Each point is (ns on the trace's clock, value from then on), in order."""
 

@@ -46,9 +46,9 @@ def timeline(chart: Chart) -> Figure:
     thin = 0.7 * end / plot_dots
     shapes = [(start, lane - 0.4, max(stop - start, thin), 0.8) for lane, start, stop, *_ in boxes]
     families = chart.data["families"]
-    colors = [f"{color_of(families[name], name)}{PALE if is_other else ''}" for *_, name, is_other in boxes]
+    colors = [f"{color_of(families[name], name)}{PALE if is_other else ''}" for _, _, _, name, is_other, *_ in boxes]
     axes.axvspan(0, chart.data["step_ns"], color=BAND, zorder=0)
-    labels = [names[name] if (stop - start) * plot_dots > 40 * end else "" for _, start, stop, name, _ in boxes]
+    labels = [names[name] if (stop - start) * plot_dots > 40 * end else "" for _, start, stop, name, *_ in boxes]
     _draw_boxes(axes, shapes, colors, labels, plot_dots / max(end, 1))
     meanings = [family for family in dict.fromkeys(families) if family in COLORS]
     if meanings:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sample_reports import counted, failed, v0_cuda, v0_h100, v0_target, v1_h100
 from trace_reports import ms, trace, traces
@@ -15,7 +16,7 @@ from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.counts import Cost, ModuleNode
-from profiler_kit.records.document import Document
+from profiler_kit.records.document import Chart, Document
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.report import Report
 from profiler_kit.report import report_document, traces_document
@@ -163,3 +164,9 @@ PAGES: dict[str, Callable[[], Document]] = {
     "compared": _compared,
     "hostile": _hostile,
 }
+
+
+def timeline_of(name: str) -> Mapping[str, Any]:
+    """The data of the first timeline of a page."""
+    blocks = [block for section in PAGES[name]().sections for block in section.blocks]
+    return next(block.data for block in blocks if isinstance(block, Chart) and block.kind == "timeline")

@@ -46,7 +46,9 @@ function surface(element, { height, paint, at }) {
     if (part?.tip) showTip(part.tip(), event.clientX, event.clientY); else hideTip();
   };
   canvas.onmouseleave = hideTip;
-  canvas.onclick = (event) => { if (!event.shiftKey) under(event)?.click?.(); };
+  let pressed = 0;
+  canvas.onpointerdown = ({ clientX }) => { pressed = clientX; };
+  canvas.onclick = (event) => { if (!event.shiftKey && Math.abs(event.clientX - (pressed || event.clientX)) < 4) under(event)?.click?.(); };
   return draw;
 }
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from profiler_kit.records.document import Chart, ChartData
 from profiler_kit.records.families import family_group
-from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.lanes import EventSpan, StepTimeline
 from profiler_kit.records.paths import parent_path
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.runs import Span
@@ -158,7 +158,8 @@ def timeline_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
         name="timeline",
         title=f"Timeline of {number}{f', {trace}' if trace else ''}",
         text="What host and device do over time. The band is the step on the host; work of other steps is pale. Drag to move; "
-        f"turn the wheel with Ctrl pressed to zoom; drag with Shift pressed to measure.{omitted}",
+        "turn the wheel with Ctrl pressed to zoom; drag with Shift pressed to measure. Click a box to see its operator, module, "
+        f"launch and line; the keys N and P go to the next and the previous one, J and K to another lane.{omitted}",
         data=ChartData(lambda: _timeline_data(timeline)),
     )
 
@@ -167,6 +168,7 @@ def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
     lanes = list(dict.fromkeys(span.lane for span in timeline.spans))
     lane_numbers = {lane: i for i, lane in enumerate(lanes)}
     names: dict[tuple[str, str | None], int] = {}
+    facts: dict[tuple[str, ...], int] = {}
     boxes = [
         [
             lane_numbers[span.lane],
@@ -174,6 +176,7 @@ def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
             min(span.end_ns, timeline.end_ns) - timeline.start_ns,
             names.setdefault((span.name, _color_key(span)), len(names)),
             int(timeline.is_of_another_step(span)),
+            *(_event_facts(span, facts, timeline.start_ns) if isinstance(span, EventSpan) else ()),
         ]
         for span in timeline.spans
     ]
@@ -181,9 +184,17 @@ def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
         "lanes": lanes,
         "names": [name for name, _ in names],
         "families": [family for _, family in names],
+        "facts": [list(values) for values in facts],
         "boxes": boxes,
         "step_ns": timeline.host_end_ns - timeline.start_ns,
     }
+
+
+def _event_facts(span: EventSpan, facts: dict[tuple[str, ...], int], start_ns: int) -> tuple[int | None, ...]:
+    """The index of what is known about the event in `facts`, and the start of its launch in the step."""
+    values = (span.operator, span.module, span.source, span.launch)
+    launch = (span.launch_ns - start_ns,) if span.launch_ns is not None else ()
+    return (facts.setdefault(values, len(facts)), *launch)
 
 
 def _color_key(span: Span) -> str | None:
