@@ -167,10 +167,11 @@ class _Events:
         """Yield the work of each stream: kernels, copies, fills and collectives."""
         table, device = self._attribution.table, self._attribution.device
         numbers, names = event_devices(self._attribution)
-        for position in self._device.tolist():
+        streams = [stream.stream for stream in table.streams]
+        of_event = table.stream[device.rows]
+        for position in sorted(self._device.tolist(), key=lambda i: (len(streams[of_event[i]]), streams[of_event[i]])):
             title = "device" if len(names) == 1 else f"device {names[numbers[position]]}"
-            row = int(device.rows[position])
-            name, stream = table.names[int(table.name[row])], table.streams[int(table.stream[row])].stream
+            name, stream = table.names[int(table.name[device.rows[position]])], streams[of_event[position]]
             family = "communication" if device.collective[position] else classify(name).family
             yield self._device_span(
                 position,

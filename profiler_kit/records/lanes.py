@@ -50,6 +50,7 @@ class StepTimeline:
     - `step`: its number, if marked. `index`: that of `Span.step`; None if the whole trace is shown.
     - `host_end_ns`: its end on the host. Until `end_ns` the device still works on it, and the host on later steps.
     - `omitted`: the number of spans that were left out because they are the shortest.
+    - `clock_ns`: how far its clock is ahead of that of the other ranks; None if it is not known.
     """
 
     step: int | None
@@ -59,6 +60,7 @@ class StepTimeline:
     spans: tuple[Span, ...]
     index: int | None = None
     omitted: int = 0
+    clock_ns: int | None = None
 
     def is_of_another_step(self, span: Span) -> bool:
         """Whether `span` belongs to another step, or to none."""

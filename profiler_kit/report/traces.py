@@ -48,10 +48,11 @@ def traces_document(
     if timelines:
         after = _AFTER_TIMELINE if len(report.traces) == 1 else (report.name(report.traces[0]),)
         place = next((i for i, section in enumerate(sections) if section.title in after), len(sections))
+        shared = charts.clock_range(timelines.values())
         drawings = [
             chart
             for index, timeline in sorted(timelines.items())
-            for chart in charts.timeline_chart(timeline, _timeline_name(report, index))
+            for chart in charts.timeline_chart(timeline, _timeline_name(report, index), shared)
         ]
         sections.insert(place, Section(title="Timeline", blocks=tuple(drawings)))
     return Document(

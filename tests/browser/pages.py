@@ -121,8 +121,8 @@ def _ranks() -> Document:
     return traces_document(with_verdict(replace(report, findings=diagnose_traces(report))))
 
 
-def _inspected(name: str = "strangers/eager.cuda.json.gz") -> Document:
-    inspection = inspect(TRACES / name, timelines=True)
+def _inspected(*names: str) -> Document:
+    inspection = inspect([TRACES / name for name in names or ("strangers/eager.cuda.json.gz",)], timelines=True)
     return traces_document(inspection.report, timelines=inspection.timelines)
 
 
@@ -161,6 +161,7 @@ PAGES: dict[str, Callable[[], Document]] = {
     "ranks": _ranks,
     "inspected": _inspected,
     "overlapping steps": lambda: _inspected("ranks_cuda/rank0.json.gz"),
+    "ranks on one clock": lambda: _inspected("ranks_cuda/rank0.json.gz", "ranks_cuda/rank1.json.gz"),
     "compared": _compared,
     "hostile": _hostile,
 }

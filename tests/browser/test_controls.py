@@ -8,7 +8,7 @@ import pytest
 from opened_page import Opened
 from pages import HOSTILE, PAGES, STRAGGLER, timeline_of
 
-from profiler_kit.records.document import Table
+from profiler_kit.records.document import Chart, Table
 from profiler_kit.render._html_blocks import MARKED_ROWS
 
 OpenPage = Callable[..., Opened]
@@ -424,6 +424,29 @@ def test_the_boxes_of_a_timeline_are_reached_by_keyboard(open_page: OpenPage) ->
     assert selected()[0] == 0
     opened.page.keyboard.press("Escape")
     assert not figure.locator("dl").is_visible()
+
+
+def test_the_timelines_of_ranks_show_the_same_time(open_page: OpenPage) -> None:
+    opened = open_page("ranks on one clock")
+    charts = opened.page.locator("figure.timeline .chart")
+    shared = [
+        block.data["shared_ns"]
+        for section in PAGES["ranks on one clock"]().sections
+        for block in section.blocks
+        if isinstance(block, Chart) and block.kind == "timeline"
+    ]
+    assert len(shared) == charts.count() == 2
+    assert len({end - start for start, end in shared}) == 1
+    for number in range(2):
+        charts.nth(number).scroll_into_view_if_needed()
+        charts.nth(number).locator("canvas").wait_for()
+    for moved in (0, 1):
+        opened.page.locator("figure.timeline").nth(moved).get_by_label("Zoom in").click()
+        views = [list(map(float, str(charts.nth(i).get_attribute("data-view")).split())) for i in (0, 1)]
+        (first, last), (other_first, other_last) = views
+        assert first - shared[0][0] == pytest.approx(other_first - shared[1][0], abs=2)
+        assert last - shared[0][0] == pytest.approx(other_last - shared[1][0], abs=2)
+        assert last - first == pytest.approx((shared[0][1] - shared[0][0]) / 2 ** (moved + 1), rel=1e-6)
 
 
 def test_the_straggler_is_red(open_page: OpenPage) -> None:

@@ -94,7 +94,7 @@ const draw = {
     const { points, lines, unit } = data, most = Math.max(1, ...lines.flatMap((line) => line.values));
     let area = { left: 0, right: 1 };
     const draw = surface(element, { height: () => 300, paint });
-    const view = zooming(element, tools, points.length, () => area, () => draw(), "Whole step");
+    const view = zooming(element, tools, [0, points.length], () => area, () => draw(), "Whole step");
     element.setAttribute("aria-roledescription", "chart of lines");
     if (lines.length > 1) legend(tools, lines.map((line, i) => [line.name, colorOf(line.name, i)]));
     function paint(kit, wide, high) {

@@ -1,5 +1,6 @@
 // The lanes of one step: phases, modules, kernels, communication and idle time. Zoom, pan, search and measuring, also by keyboard.
 const MIN_PIXELS = 0.8, FAINTEST = 0.2, PALE = 0.3, LANE = 27;
+const together = []; // the views of timelines on one clock, and where their common range begins
 draw.timeline = function timeline(element, data, tools) {
   const { lanes, names, boxes, step_ns: stepEnd } = data, end = Math.max(1, ...boxes.map((box) => box[2]));
   const families = new Map(), family = (name) => data.families[name] || names[name];
@@ -7,7 +8,15 @@ draw.timeline = function timeline(element, data, tools) {
   const lowerNames = names.map((name) => name.toLowerCase());
   let wanted = "", measured = null, area = { left: 0, right: 1 };
   const draw = surface(element, { height: () => 30 + LANE * lanes.length, paint, at });
-  const view = zooming(element, tools, end, () => area, draw, "Whole step");
+  const [low, high] = data.shared_ns || [0, end];
+  const view = zooming(element, tools, [low, high], () => area, changed, "Whole step");
+  const clock = (ns) => text(ns - low, "ns"); // a time, from the start of the step or of the common range
+  // Timelines on one clock show the same time: each follows the one that the user moves.
+  if (data.shared_ns) together.push({ view, low });
+  function changed(isOwn) {
+    draw();
+    if (isOwn && data.shared_ns) for (const other of together) if (other.view !== view) other.view.move(view.from - low + other.low, view.to - low + other.low, false);
+  }
   element.setAttribute("aria-roledescription", "timeline");
   const search = named(create("input", { type: "search", placeholder: "Search the timeline" }), "Search the timeline");
   search.oninput = () => { wanted = search.value.toLowerCase(); draw(); };
@@ -29,8 +38,8 @@ draw.timeline = function timeline(element, data, tools) {
   function rowsAbout([lane, start, stop, name, isOther, facts, launch]) {
     const known = data.facts?.[facts] ?? [], isIdle = (data.families[name] || "").startsWith("idle: ");
     const rows = FACTS.map((fact, i) => [isIdle && i === 0 ? "ended by work of" : fact, known[i]]);
-    if (launch !== undefined) rows[3][1] += isIdle ? `, at ${text(launch, "ns")}` : `, ${text(start - launch, "ns")} before the work`;
-    return [[isIdle ? "idle" : lanes[lane], names[name]], ["time", `${text(stop - start, "ns")}, from ${text(start, "ns")}${isOther ? ", of another step" : ""}`], ...rows];
+    if (launch !== undefined) rows[3][1] += isIdle ? `, at ${clock(launch)}` : `, ${text(start - launch, "ns")} before the work`;
+    return [[isIdle ? "idle" : lanes[lane], names[name]], ["time", `${text(stop - start, "ns")}, from ${clock(start)}${isOther ? ", of another step" : ""}`], ...rows];
   }
   // The next or previous box of the lane of the selected one; another lane at its time.
   const ofLane = (lane) => boxes.filter((box) => box[0] === lane).sort((a, b) => a[1] - b[1]);
@@ -58,11 +67,11 @@ draw.timeline = function timeline(element, data, tools) {
   legend(tools, [...families.keys()].filter((name) => COLORS[name]).map((name) => [name, COLORS[name]]));
 
   // The step on the host, where work of other steps is shown too, and what the user measures.
-  const ranges = () => [...(stepEnd < end ? [[0, stepEnd, inks.muted]] : []), ...(measured ? [[...measured, inks.accent]] : [])];
+  const ranges = () => [...(stepEnd < end || data.shared_ns ? [[0, stepEnd, inks.muted]] : []), ...(measured ? [[...measured, inks.accent]] : [])];
   function measure(from, to) {
-    measured = [Math.max(0, Math.min(from, to)), Math.min(end, Math.max(from, to))];
+    measured = [Math.max(low, Math.min(from, to)), Math.min(high, Math.max(from, to))];
     element.dataset.measured = measured.join(" ");
-    length.textContent = `${text(measured[1] - measured[0], "ns")}, from ${text(measured[0], "ns")}`;
+    length.textContent = `${text(measured[1] - measured[0], "ns")}, from ${clock(measured[0])}`;
     draw();
   }
   element.addEventListener("mousedown", (event) => {
@@ -80,7 +89,7 @@ draw.timeline = function timeline(element, data, tools) {
     const labels = lanes.map(laneName);
     area = { left: gutter(kit, labels), top: 2, right: wide - 16, bottom: high - 24 };
     const scale = linear(view.from, view.to, area.left, area.right), inside = (ns) => Math.min(area.right, Math.max(area.left, scale(ns)));
-    horizontalAxis(kit, area, scale, ticks(view.from, view.to, tickCount(area), "ns"), (value) => text(value, "ns"));
+    horizontalAxis(kit, area, scale, ticks(view.from - low, view.to - low, tickCount(area), "ns").map((ns) => ns + low), clock);
     rowsOf(kit, labels, area);
     for (const [from, to, color] of ranges()) {
       const [left, right] = [from, to].map(inside);
@@ -114,7 +123,7 @@ draw.timeline = function timeline(element, data, tools) {
     return x >= area.left && box && { tip: () => describe(box), click: () => select(box === selected ? null : box) };
   }
   const describe = ([lane, start, stop, name, isOther]) => [
-    names[name], lanes[lane], `${text(stop - start, "ns")}, from ${start ? text(start, "ns") : "the start"}`, isOther ? "of another step" : "",
+    names[name], lanes[lane], `${text(stop - start, "ns")}, from ${clock(start)}`, isOther ? "of another step" : "",
   ];
   return draw;
 };

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from profiler_kit.records.document import Chart, ChartData
 from profiler_kit.records.families import family_group
@@ -149,8 +149,23 @@ def rank_chart(ranks: Ranks) -> Iterator[Chart]:
     )
 
 
-def timeline_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
-    """The lanes of one step over time. `trace`: its name, where there are several."""
+class ClockRange(NamedTuple):
+    """From the first start to the last end of several timelines, in ns on their common clock."""
+
+    start_ns: int
+    end_ns: int
+
+
+def clock_range(timelines: Iterable[StepTimeline]) -> ClockRange | None:
+    """The range of `timelines` on their common clock; None for fewer than two, or if a clock is not known."""
+    clocks = [(timeline, timeline.clock_ns) for timeline in timelines]
+    starts = [timeline.start_ns - clock for timeline, clock in clocks if clock is not None]
+    ends = [timeline.end_ns - clock for timeline, clock in clocks if clock is not None]
+    return ClockRange(min(starts), max(ends)) if len(clocks) > 1 and len(starts) == len(clocks) else None
+
+
+def timeline_chart(timeline: StepTimeline, trace: str = "", shared: ClockRange | None = None) -> Iterator[Chart]:
+    """The lanes of one step over time. `trace`: its name, where there are several. `shared`: the range that all of these show."""
     number = f"step {timeline.step}" if timeline.step is not None else "the trace"
     omitted = f" {timeline.omitted:,} shorter boxes are left out." if timeline.omitted else ""
     yield Chart(
@@ -159,9 +174,18 @@ def timeline_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
         title=f"Timeline of {number}{f', {trace}' if trace else ''}",
         text="What host and device do over time. The band is the step on the host; work of other steps is pale. Drag to move; "
         "turn the wheel with Ctrl pressed to zoom; drag with Shift pressed to measure. Click a box to see its operator, module, "
-        f"launch and line; the keys N and P go to the next and the previous one, J and K to another lane.{omitted}",
-        data=ChartData(lambda: _timeline_data(timeline)),
+        f"launch and line; the keys N and P go to the next and the previous one, J and K to another lane."
+        f"{' All ranks are on one clock and show the same time.' if shared else ''}{omitted}",
+        data=ChartData(lambda: {**_timeline_data(timeline), **_shared_range(timeline, shared)}),
     )
+
+
+def _shared_range(timeline: StepTimeline, shared: ClockRange | None) -> dict[str, Any]:
+    """The range that several timelines show, in ns from the start of this one."""
+    if shared is None or timeline.clock_ns is None:
+        return {}
+    start_ns = timeline.start_ns - timeline.clock_ns
+    return {"shared_ns": [shared.start_ns - start_ns, shared.end_ns - start_ns]}
 
 
 def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
