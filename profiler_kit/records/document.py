@@ -82,7 +82,7 @@ class RemedyList:
     remedies: tuple[RankedRemedy, ...]
 
 
-ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines", "waterfall", "timeline", "tree"]
+ChartKind = Literal["bars", "intervals", "icicle", "roofline", "scatter", "lines", "waterfall", "timeline", "tree"]
 
 
 class ChartData(Mapping[str, Any]):
@@ -121,6 +121,8 @@ class Chart:
       index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
       FLOP/byte, `rate` in FLOP/s and `ns`.
+    - ``scatter``: `x` and `y`, each with `title` and `unit`; `points`, each with `name`, `group`, `x` and `y`, above zero. Both
+      axes are logarithmic.
     - ``timeline``: `lanes`, their names; `names` of the boxes, and the `families` that color them: a phase, ``work:``
       with what kernels or operators do, ``idle:`` with its cause, or None; `boxes`, each with lane, start, end (ns from the start
       of the step), the index of its name, 1 if it belongs to another step, and of events the index of their `facts`

@@ -45,6 +45,12 @@ def chart(kind: ChartKind, name: str = "name") -> Chart:
             "roofs": [{"name": name, "bandwidth": 1e12, "peaks": [{"name": name, "rate": 1e14}]}],
             "points": [{"name": name, "phase": name, "intensity": 10.0, "rate": 2e12, "ns": 5}],
         },
+        "scatter": {
+            "x": {"title": "FLOPs of a step", "unit": "flops"}, "y": {"title": "step", "unit": "ns"},
+            "points": [
+                {"name": name, "group": name, "x": 2e9, "y": 5e6}, {"name": "b", "group": "other", "x": 3e11, "y": 7e8},
+            ],
+        },
         "lines": {"unit": "bytes", "points": [name, "b", "c"], "lines": [{"name": name, "values": [0, 2**20, 5]}]},
         "waterfall": {
             "unit": "ns",
@@ -100,6 +106,7 @@ EXPECTED: dict[ChartKind, set[str]] = {
     "intervals": {" 5 ms (0.5x)", " 10 ms"},
     "icicle": {"name by name", "name 3 M", "leaf 2 M", "50 % of the roofline"},
     "roofline": {"name, name", "1 TFLOP/s", "FLOP per byte"},
+    "scatter": {"name", "b", "100 G", "100 ms", "FLOPs of a step", "step"},
     "lines": {"1 MiB at b", "512 KiB"},
     "waterfall": {"100 ns", "-30 ns", "70 ns"},
     "timeline": {"name", "device", "idle", "20 ns"},

@@ -16,17 +16,22 @@ from profiler_kit.pipeline.trace_reading import MAX_TIMELINES
 from profiler_kit.records.comparison import LayerChange, LayerFigures, LayerKind
 from profiler_kit.records.document import Chart, ChartData, Document
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
+from profiler_kit.records.serde import read_saved
+from profiler_kit.records.sweeps import Sweep
 from profiler_kit.records.trace_comparison import TimeChange
 from profiler_kit.records.traces import PhaseTime
 from profiler_kit.render._colors import COLORS
 from profiler_kit.report import traces_document
 from profiler_kit.report.charts.aligned_trees import layer_tree, trace_module_tree
 from profiler_kit.report.charts.reports import configuration_chart
+from profiler_kit.report.charts.results import sweep_chart
 from profiler_kit.report.charts.traces import MAX_BARS, rank_chart, time_chart, timeline_chart
+from profiler_kit.report.sweeps import sweep_rows
 from profiler_kit.report.trace_tables import phase_lines
 
 STRANGERS = Path(__file__).parent.parent / "fixtures" / "traces" / "strangers"
 DDP = Path(__file__).parent.parent / "fixtures" / "traces" / "ranks_cuda" / "rank0.json.gz"
+MEASURED = Path(__file__).parents[2] / "docs" / "measured"
 RANKS = Path(__file__).parent.parent / "fixtures" / "traces" / "ranks_cuda_small"
 
 
@@ -227,3 +232,28 @@ def test_every_lane_of_a_timeline_has_boxes_and_every_box_a_color(device: str) -
     assert set(data["families"]) <= set(COLORS)
     kinds = {family.partition(": ")[0] for family in data["families"] if ": " in family}
     assert kinds == ({"work"} if device == "cpu" else {"work", "idle"})
+
+
+def test_a_sweep_is_time_against_flops_or_memory_where_nothing_is_timed() -> None:
+    sweep = read_saved(MEASURED / "sweep_timm_cpu.json")
+    assert isinstance(sweep, Sweep)
+    (chart,) = sweep_chart(sweep_rows(sweep))
+    steps = {result.task.model: result.runs[0].step_ns for result in sweep.results}
+    assert {point["name"]: point["y"] for point in chart.data["points"]} == {
+        name: step.median for name, step in steps.items() if step is not None
+    }
+    assert {point["x"] for point in chart.data["points"]} == {result.flops for result in sweep.results}
+    counted = tuple(replace(result, runs=()) for result in sweep.results)
+    (chart,) = sweep_chart(sweep_rows(replace(sweep, results=counted)))
+    assert chart.data["y"]["unit"] == "bytes"
+    assert {point["y"] for point in chart.data["points"]} == {result.predicted_bytes for result in counted}
+    assert list(sweep_chart(sweep_rows(replace(sweep, results=counted[:1])))) == []
+
+
+def test_models_of_several_batch_sizes_are_named_with_them() -> None:
+    sweep = read_saved(MEASURED / "sweep_timm_cpu.json")
+    assert isinstance(sweep, Sweep)
+    first = sweep.results[0]
+    results = tuple(replace(first, task=replace(first.task, batch=batch)) for batch in (1, 8))
+    (chart,) = sweep_chart(sweep_rows(replace(sweep, results=results)))
+    assert [point["name"].rpartition(" ")[2] for point in chart.data["points"]] == ["1", "8"]

@@ -120,6 +120,12 @@ function ticks(low, high, most, unit) {
   return Array.from({ length: Math.max(0, Math.floor(high / step + 1e-9) - first + 1) }, (_, i) => (first + i) * step);
 }
 const powers = (low, high) => Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, i) => low * 10 ** i);
+// Round values between the ends of a logarithmic axis: powers of ten, and where there are few of them also two and five times.
+function logarithmicTicks(low, high) {
+  const all = powers(10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high))).filter((value) => value >= low && value <= high);
+  if (all.length > 2) return all;
+  return powers(10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high))).flatMap((value) => [value, 2 * value, 5 * value]).filter((value) => value >= low && value <= high);
+}
 const linear = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
 const logarithmic = (low, high, from, to) => (value) => linear(Math.log10(low), Math.log10(high), from, to)(Math.log10(value));
 

@@ -77,7 +77,7 @@ const draw = {
     const min = low > 0.5 * high ? Math.max(0, low - 0.3 * (high - low)) : Math.min(0, low);
     const label = (row) => (row.total ? text(row.end - row.start, unit) : signed(row.end - row.start, unit));
     function paint(kit, wide, tall) {
-      const area = { left: gutter(kit, rows.map((row) => cut(row.name, labelLength()))), top: 4, right: wide - 90, bottom: tall - 24 };
+      const area = { left: gutter(kit, rows.map((row) => cut(row.name, labelLength()))), top: 4, right: wide - gutter(kit, rows.map(label)), bottom: tall - 24 };
       const scale = linear(min, high, area.left, area.right), at = (value) => scale(Math.max(min, value));
       horizontalAxis(kit, area, scale, ticks(min, high, tickCount(area), unit), (value) => text(value, unit));
       rowsOf(kit, rows.map((row) => row.name), area).forEach(({ y, high: row }, i) => {
@@ -123,6 +123,31 @@ const draw = {
       if (points[i] !== undefined && !event.buttons) showTip([points[i], ...lines.map((line, j) => [colorOf(line.name, j), `${line.name} ${text(line.values[i], unit)}`])], event.clientX, event.clientY);
     });
     return draw;
+  },
+
+  scatter(element, data, tools) {
+    const { x: across, y: up, points } = data, groups = [...new Set(points.map((point) => point.group))];
+    const [xs, ys] = [points.map((point) => point.x), points.map((point) => point.y)];
+    const around = (values) => [0.7 * Math.min(...values), 1.4 * Math.max(...values)];
+    const color = (point) => colorOf(point.group, groups.indexOf(point.group));
+    const tip = (point) => () => [point.name, [color(point), point.group], `${across.title} ${text(point.x, across.unit)}`, `${up.title} ${text(point.y, up.unit)}`];
+    if (groups.length > 1) legend(tools, groups.map((group, i) => [group, colorOf(group, i)]));
+    function paint(kit, wide, tall) {
+      const heights = logarithmicTicks(...around(ys)), label = (value) => text(value, up.unit);
+      const area = { left: gutter(kit, heights.map(label)), top: 24, right: wide - 28, bottom: tall - 42 };
+      const x = logarithmic(...around(xs), area.left, area.right), y = logarithmic(...around(ys), area.bottom, area.top);
+      horizontalAxis(kit, area, x, logarithmicTicks(...around(xs)), (value) => text(value, across.unit));
+      verticalAxis(kit, area, y, heights, label);
+      kit.text(up.title, area.left, 2, { color: inks.muted, base: "top" });
+      kit.text(across.title, (area.left + area.right) / 2, tall - 8, { color: inks.muted, align: "center", base: "bottom" });
+      const dots = points.map((point) => ({ point, x: x(point.x), y: y(point.y), radius: 5 }));
+      for (const { point, x: left, y: above } of dots) {
+        kit.dot(left, above, 5, color(point), { opacity: 0.85, edge: inks.background });
+        kit.part(left - 7, above - 7, 14, 14, tip(point));
+      }
+      nameDots(kit, dots, area, []);
+    }
+    return surface(element, { height: () => (isNarrow() ? 350 : 420), paint });
   },
 
   roofline(element, data, tools) {
