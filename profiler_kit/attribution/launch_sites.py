@@ -8,7 +8,7 @@ import numpy as np
 
 from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.host_activity import user_calls
-from profiler_kit.attribution.result import Attribution, phase_name
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
 from profiler_kit.records.traces import TracePhase
 from profiler_kit.traces.intervals import union
 from profiler_kit.traces.names import NODE_PREFIX
@@ -16,6 +16,8 @@ from profiler_kit.traces.table import NONE, Ids, Ints, Kind
 
 # A function that encloses nearly all launches of a step is the step: what it launches itself is no place in the program.
 LOOP_LAUNCH_SHARE: Final = 0.98
+# Work of these phases belongs to torch and the optimizer, not to the function that calls them.
+_CALLED_PHASES: Final = ("backward", "optimizer")
 MAX_LEVELS: Final = 32  # of calls of the user's own code around a launch
 
 
@@ -41,11 +43,11 @@ class Sites(NamedTuple):
     loops: frozenset[str]
 
 
-def launch_sites(attribution: Attribution, events: Ids) -> Sites:
-    """Return the sites of `events`, which are positions in `Attribution.host` or NONE."""
+def launch_sites(attribution: Attribution, events: Ids, launches: Ids) -> Sites:
+    """Return the sites of `events`, which are positions in `Attribution.host` or NONE. `launches`: those that launch work."""
     table, host = attribution.table, attribution.host
-    launches = np.flatnonzero(events != NONE)
-    at = events[launches]
+    known = np.flatnonzero(events != NONE)
+    at = events[known]
     outer_operator = outermost_enclosing(host.parent, host.operator)
     outermost = outer_operator[at]
     node = host.node[at]
@@ -53,7 +55,7 @@ def launch_sites(attribution: Attribution, events: Ids) -> Sites:
     forward = attribution.forward_of(node)
     chain = _chain(attribution, np.where(forward != NONE, forward, at).astype(np.int32))
     names = np.append(table.name[host.rows], np.int32(NONE))
-    loops = _loops(attribution, np.unique(names[np.concatenate(chain)]), at)
+    loops = _loops(attribution, np.unique(names[np.concatenate(chain)]), launches[launches != NONE])
     has_backward = (node != NONE) | np.isin(
         outermost, outer_operator[attribution.node_forward[attribution.node_forward != NONE]]
     )
@@ -72,7 +74,7 @@ def launch_sites(attribution: Attribution, events: Ids) -> Sites:
         for source, operator, phase, call, has_backward in unique.tolist()
     )
     result = np.full(len(events), NONE, np.int32)
-    result[launches] = number.reshape(-1)
+    result[known] = number.reshape(-1)
     return Sites(_with_repeated(sites), result, frozenset(table.names[i] for i in loops.tolist()))
 
 
@@ -86,7 +88,14 @@ def _chain(attribution: Attribution, events: Ids) -> Ids:
         is_called = around != NONE
         outer[inside[is_called]] = user_calls(attribution, around[is_called])
         rows.append(outer)
-    return np.stack(rows)
+    return _inside_phase(attribution, events, np.stack(rows))
+
+
+def _inside_phase(attribution: Attribution, events: Ids, chain: Ids) -> Ids:
+    """Return `chain` with NONE in place of functions that only call the backward pass or the optimizer around an event."""
+    phase = np.append(attribution.host.phase, np.int8(NONE))
+    is_called = np.isin(phase[events], [PHASE_NUMBERS[name] for name in _CALLED_PHASES])
+    return np.where(is_called & (phase[chain] != phase[events]), np.int32(NONE), chain)
 
 
 def _loops(attribution: Attribution, names: Ids, launches: Ids | Ints) -> Ids:

@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 # Savings that differ by less than this are about the same: severity and weight decide.
 TIE: Final = 0.05
-# Why time goes, at which place of the program, in what kind of work: each follows an earlier one that explains a part of it.
-REASONS: Final = ("cause", "site", "place")
+# Why time goes, at which place of the program, in what kind of work, at which limit of the machine: each follows an earlier one
+# that explains a part of it.
+REASONS: Final = ("cause", "site", "place", "bound")
 # A change that saves less than a tenth of the step is rarely worth the effort. One that surely saves a fifth is never minor.
 MIN_SAVING: Final = 0.1
 SURE_SAVING: Final = 0.2
-# A finding that says where time goes follows one that explains at least this part of it. An uncertain (low) one does not.
-MIN_PART_OF_PLACE: Final = 0.25
+# A finding that says where time goes follows one that explains at least this part of it; one about a limit of the machine, which
+# no single change removes, a smaller part. An uncertain (low) one does not explain a serious one.
+MIN_PART_OF_PLACE: Final = 0.5
+MIN_PART_OF_BOUND: Final = 0.25
 # A finding that adds less to the explained share does not need attention of its own.
 MIN_ADDED_SHARE: Final = 0.03
 # Neither does one of which earlier findings explain more than this part, unless much of the step is left.
@@ -53,6 +56,11 @@ class StepSavings:
         """Return the share of the step that goes with `finding`, once `after` is repaired."""
         gone = [_change(repaired) for repaired in after]
         return max(model.saving(_change(finding), gone) for model in self._models)
+
+    def claimed_share(self, finding: Finding, others: Sequence[Finding]) -> float:
+        """Return the part of the work of `finding` that `others` claim as well."""
+        claims = [claim for other in others for claim in other.claims]
+        return max(model.claimed_share(finding.claims, claims) for model in self._models)
 
     def saving(self, finding: Finding) -> Saving:
         """Return the saving of `finding` alone, and its range over the possible costs of the profiler."""
@@ -104,7 +112,7 @@ def rank(
             # of a report, the other findings may advise what was measured
             is_minor = isinstance(report, TraceReport) or (is_place and bool(account.cells))
             is_minor = is_minor and _is_minor(finding, added, alone[finding.rule] or 0.0)
-            is_minor |= is_place and _is_explained(finding, added)
+            is_minor |= is_place and (_is_explained(finding, added) or _is_claimed(finding, savings, repaired))
             ordered.append(_at_most(finding, "low") if is_minor else finding)
     ordered.sort(key=lambda finding: (PEAK in finding.claims, finding.severity not in SERIOUS))
     return (*ordered, *(finding for finding in findings if not finding.claims))
@@ -116,7 +124,7 @@ def _with_saving(finding: Finding, savings: StepSavings, *, is_cause: bool) -> F
         return finding
     saving = savings.saving(finding)
     is_sure = saving.low >= SURE_SAVING
-    most: Severity = "high" if is_sure else "medium" if saving.median >= MIN_SAVING else "low"
+    most: Severity = "high" if is_sure else "medium" if saving.low >= MIN_SAVING else "low"
     severity: Severity = "medium" if is_sure and is_cause and finding.severity == "low" else finding.severity
     return _at_most(replace(finding, saving=saving, severity=severity), most)
 
@@ -151,18 +159,25 @@ def _is_minor(finding: Finding, added: float, alone: float) -> bool:
 
 def _is_explained(finding: Finding, added: float) -> bool:
     """Return whether earlier findings explain a part of a saving, so that the finding only says where."""
-    return finding.saving is not None and added <= (1.0 - MIN_PART_OF_PLACE) * finding.saving.median
+    return finding.saving is not None and added <= (1.0 - MIN_PART_OF_BOUND) * finding.saving.median
+
+
+def _is_claimed(finding: Finding, savings: StepSavings | None, repaired: Sequence[Finding]) -> bool:
+    """Return whether earlier findings name most of the work of a place."""
+    return savings is not None and savings.claimed_share(finding, repaired) >= MAX_EXPLAINED_PART
 
 
 def _cause_of(i: int, findings: Sequence[Finding], levels: Mapping[str, int]) -> int:
     """Return the index of the finding that says why finding `i` holds, or more exactly where; `i` if none does."""
     while True:
         place = findings[i]
+        is_bound = levels.get(place.rule, 0) == REASONS.index("bound")
+        least = (MIN_PART_OF_BOUND if is_bound else MIN_PART_OF_PLACE) * _size(place)
         causes = [
             j
             for j, finding in enumerate(findings)
             if levels.get(finding.rule, len(REASONS)) < levels.get(place.rule, 0)
-            and _size(finding) >= MIN_PART_OF_PLACE * _size(place)
+            and (_size(finding) >= least or (is_bound and finding.severity in SERIOUS))
             and not (finding.severity == "low" and place.severity in SERIOUS)
         ]
         if not causes:

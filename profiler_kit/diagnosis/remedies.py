@@ -20,7 +20,7 @@ from profiler_kit.units import digits, text
 # An estimate below this share of the step does not justify a change of code.
 MIN_ESTIMATE: Final = 0.03
 # Topics whose advice changes the program. The others say how to read the report.
-_TOPICS: Final = ("place", "site", "cause", "remedy", "memory")
+_TOPICS: Final = ("place", "bound", "site", "cause", "remedy", "memory")
 
 
 def remedies(

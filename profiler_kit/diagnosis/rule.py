@@ -12,11 +12,12 @@ from profiler_kit.records.claims import Claim
 from profiler_kit.records.report import Evidence, Finding, Remedy, Report, Severity, TraceReport, severity_after
 from profiler_kit.units import Unit
 
-Topic = Literal["runs", "place", "site", "cause", "remedy", "reading", "memory", "note"]
+Topic = Literal["runs", "place", "bound", "site", "cause", "remedy", "reading", "memory", "note"]
 
-# The order of a reader's questions: did it run; where does the time go; why; which remedies help; which figure misleads;
-# memory; notes. Weights alone cannot order findings, because a share of the memory peak is not a share of the step.
-TOPICS: Final[tuple[Topic, ...]] = ("runs", "place", "site", "cause", "remedy", "reading", "memory", "note")
+# The order of a reader's questions: did it run; where does the time go; which limit of the machine decides; why; which remedies
+# help; which figure misleads; memory; notes. Weights alone cannot order findings, because a share of the memory peak is not a
+# share of the step.
+TOPICS: Final[tuple[Topic, ...]] = ("runs", "place", "bound", "site", "cause", "remedy", "reading", "memory", "note")
 Measure = tuple[str, int | float | str | bool | None, Unit]
 
 

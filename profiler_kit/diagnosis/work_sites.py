@@ -19,20 +19,23 @@ MAX_SAVING: Final = 0.95
 MIN_EXACT_PART: Final = 0.75
 # A place with two fifths of the launches is where to begin.
 MAIN_LAUNCH_SHARE: Final = 0.4
-# The phase of work that is no part of a training step: metrics, logging, bookkeeping of the loop.
-OUTSIDE: Final = "other"
+# Rules of their own say why these phases take time.
+OWN_RULES: Final = ("data", "optimizer")
 # An operator that many layers call is no single place, unless it is a large part of the step.
 MIN_OPERATOR_SAVING: Final = 0.4
+MAX_LISTED_OPERATORS: Final = 4
 
 
 def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
     """Return the places that are not the model's purpose and save at least the share `least`, largest saving first.
 
-    Of places that save about the same, a function comes first, then a module. An operator or a phase is left out if a single
-    function or module saves most of the same.
+    Of places that save about the same, a function comes first, then a module. An operator, or all work without a backward pass,
+    is left out if a single function, module or loop saves most of the same.
     """
     removable = [site for site in sites if _is_removable(site) and site.saving.median >= least]
-    exact = max((site.saving.median for site in removable if _is_exact(site)), default=0.0)
+    exact = max(
+        (site.saving.median for site in sites if (site in removable and _is_exact(site)) or _is_loop(site)), default=0.0
+    )
     named = [site for site in removable if _is_exact(site) or exact < MIN_EXACT_PART * site.saving.median]
     return sorted(
         named, key=lambda site: (-round(site.saving.median, 2), not site.source, not site.call, not site.module)
@@ -45,33 +48,53 @@ def _is_exact(site: WorkSite) -> bool:
 
 def _is_removable(site: WorkSite) -> bool:
     is_step = site.launch_share > MAX_LAUNCH_SHARE or site.saving.median > MAX_SAVING
-    if is_step or site.product_share > MAX_PRODUCT_SHARE:
+    if site.phase in OWN_RULES or site.loop or is_step or site.product_share > MAX_PRODUCT_SHARE:
         return False
     if site.operator:
         return site.saving.median >= MIN_OPERATOR_SAVING
-    return _is_exact(site) or site.phase == OUTSIDE
+    return _is_exact(site) or not site.has_gradient
+
+
+def _is_loop(site: WorkSite) -> bool:
+    return bool(site.loop) and site.phase not in OWN_RULES
+
+
+def largest_loop(sites: Sequence[WorkSite], least: float) -> WorkSite | None:
+    """Return the loop that saves most, and at least the share `least`; None if there is none."""
+    loops = [site for site in sites if _is_loop(site) and site.saving.median >= least]
+    return max(loops, key=lambda site: site.saving.median, default=None)
 
 
 def site_text(site: WorkSite) -> str:
     """Return a place in words: ``train.py(12): clip (512 launches per step)``."""
-    name = (
-        site.source or site.call or site.module or site.operator or "work outside forward, loss, backward and optimizer"
+    launches = f"{plural(round(site.launches), 'launch', 'launches')} per step"
+    if site.loop:
+        where = f" in {site.within}" if site.within else ""
+        return f"loop of {round(site.rounds)} rounds of {_round_text(site.loop)}{where} ({launches})"
+    name = site.source or site.call or site.module or site.operator or "work without a backward pass"
+    return f"{name} ({launches})"
+
+
+def _round_text(loop: str) -> str:
+    """Return the first operators of a round in words."""
+    operators = list(dict.fromkeys(loop.split(", ")))
+    return join_list(
+        [*operators[:MAX_LISTED_OPERATORS], *(["others"] if len(operators) > MAX_LISTED_OPERATORS else [])]
     )
-    return f"{name} ({plural(round(site.launches), 'launch', 'launches')} per step)"
 
 
 def site_claim(site: WorkSite) -> Claim:
     """Return the claim on all work of a place."""
     names: tuple[tuple[Kind, str], ...] = (
-        ("function", site.source), ("call", site.call), ("module", site.module), ("operator", site.operator),
-        ("phase", site.phase),
+        ("function", site.source), ("call", site.call), ("module", site.module), ("loop", site.loop),
+        ("operator", site.operator), ("gradient", "" if site.has_gradient else "none"), ("phase", site.phase),
     )  # fmt: skip
     return next(Claim("site", kind, name) for kind, name in names if name)
 
 
 def operators_text(site: WorkSite) -> str:
     """Return the operators with most time in a function, as the end of a sentence; empty without any."""
-    return f", most in {join_list(list(site.operators))}" if site.operators else ""
+    return f", most in {join_list(list(site.operators))}" if site.operators and not site.loop else ""
 
 
 def launches_sentence(sites: Sequence[WorkSite], count: int = 3) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from profiler_kit.recording.cycles import StepEnds
     from profiler_kit.recording.discovery import Loop, LoopFinder
     from profiler_kit.recording.loop import Recorder
+    from profiler_kit.recording.loss_terms import LossWatch
     from profiler_kit.recording.observations import Observations
     from profiler_kit.recording.origins import Origins
     from profiler_kit.recording.sleeping import SleepingHook
@@ -95,9 +96,11 @@ class ProgramSession(LoopSession):
         self._finder: LoopFinder | None = None
         self._hook = hook
         self._origins: Origins | None = None
+        self._losses: LossWatch | None = None  # watches the first recorded steps
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
+        self._has_other_optimizer = self._has_resumed = False
         self._drops_evaluations, self._has_training_mode = True, False
         self._changed_flags: tuple[str, ...] = ()
         self._patches = ExitStack()
@@ -174,13 +177,15 @@ class ProgramSession(LoopSession):
         self._is_over = True
         self._endings.stop()
         self._patches.close()
+        if self._losses is not None:
+            self._losses.stop()
         if self._recorder is not None:
             self._recorder.abandon()
         if self._origins is not None:
             self._origins.stop()
         if self._finder is not None:
             self._finder.remove()
-        self._recorder = self._finder = self._origins = self._loop = self._model = (
+        self._recorder = self._finder = self._origins = self._losses = self._loop = self._model = (
             None  # the program may want the memory back
         )
 
@@ -192,17 +197,20 @@ class ProgramSession(LoopSession):
         from profiler_kit.recording.called_models import CalledModels
         from profiler_kit.recording.cycles import StepEnds
         from profiler_kit.recording.loop import inner_model
+        from profiler_kit.recording.loss_terms import LossWatch
         from profiler_kit.recording.phases import replaced
 
         assert self._finder is not None
         assert self._origins is not None
         self._loop = loop
-        self._origins.watch_loss()
+        self._origins.stop()
         single = len(loop.models) == 1
         self._model = loop.models[0] if single else CalledModels(list(map(inner_model, loop.models)), loop.names)
         if self._config is not None:
             self._changed_flags = apply_flags(self._config)
         self.__enter__()
+        self._losses = LossWatch(list(map(inner_model, loop.models)), self._guarded)
+        self._losses.start()
         self._endings.watch()
         if loop.method is not None:
             self._patches.enter_context(replaced(loop.models[0], loop.method, self._wrapped_method))
@@ -222,6 +230,8 @@ class ProgramSession(LoopSession):
     def _note_event(self, key: int) -> None:
         """An event of the loop: the step is over where it was the last one of a cycle. Its logging still belongs to it."""
         self._is_step_over |= self._ends is not None and self._ends.ends(key)
+        assert self._loop is not None
+        self._has_other_optimizer |= self._loop.source == "optimizer" and key not in self._loop.cycle
 
     def _wrapped_method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -249,9 +259,14 @@ class ProgramSession(LoopSession):
 
     def _before_work(self) -> None:
         """The loop fetches data or calls a model: a step that is over ends here. A step with an evaluation does not count."""
+        assert self._recorder is not None
+        if self._has_other_optimizer and not self._has_resumed and not self._recorder.has_clocks:
+            self._resume()
+            return
         if not self._is_step_over:
             return
-        assert self._recorder is not None
+        assert self._losses is not None
+        self._losses.end_step()
         evaluated_ns = self._recorder.observations.evaluated_ns
         if len(evaluated_ns) == MAX_EVALUATIONS:
             self._drops_evaluations = False
@@ -269,6 +284,16 @@ class ProgramSession(LoopSession):
 
                 end_at_next_step()  # where the program catches what ends it, as with a bare except
                 raise SystemExit(0)
+
+    def _resume(self) -> None:
+        """Look for a loop with all optimizers. The steps so far stay, for a program that ends before."""
+        assert self._finder is not None
+        assert self._losses is not None
+        assert self._recorder is not None
+        self._has_resumed, self._is_step_over, self._has_evaluation = True, False, False
+        self._losses.stop()
+        self._recorder.stop()
+        self._finder.resume()
 
     def _stop_watching(self) -> None:
         """Leave the program alone until it ends: counting runs its code and restores its state, which other threads share."""
@@ -311,6 +336,7 @@ class ProgramSession(LoopSession):
             convention=self._options.convention,
             program=self._program.name,
             seen=self._seen_run(models, observed),
+            losses=self._losses.losses if self._losses is not None else (),
             config=self._config.name if self._config is not None else None,
         )
         names = ", ".join(self._loop.owners) or "no model"
@@ -326,7 +352,10 @@ class ProgramSession(LoopSession):
         script = self._program.path
         if script is None or self._origins is None:
             return None
-        return seen_run(script, self._program.arguments, list(map(inner_model, models)), observed, self._origins)
+        losses = self._losses.losses if self._losses is not None else ()
+        return seen_run(
+            script, self._program.arguments, list(map(inner_model, models)), observed, self._origins, losses
+        )
 
     def _print(self, text: str) -> None:
         """Print to the stream of the start: the program may redirect its own, or close it."""

@@ -232,7 +232,7 @@ def _analyze_spec(
     models: dict[str, StepModel] = {}
 
     def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
-        run, annotation, timeline, model = attribute_run_trace(run, trace)
+        run, annotation, timeline, model, _ = attribute_run_trace(run, trace)
         if model is not None:
             models[run.config.name] = model
         if traces is not None:

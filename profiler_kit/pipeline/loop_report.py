@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from profiler_kit.attribution.loss_shares import LossShares
 from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.errors import KitError
 from profiler_kit.pipeline.memory_prediction import EXPECTED, simulated_device, with_memory
 from profiler_kit.pipeline.python_options import for_python
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_work
-from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
+from profiler_kit.pipeline.seen_runs import loss_name
+from profiler_kit.records.counts import DEFAULT_CONVENTION, Phase, StaticCount
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.notes import Note, plain_notes
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from profiler_kit.loading import Target
+    from profiler_kit.recording.loss_terms import Terms
     from profiler_kit.recording.observations import Observations
 
 LOOP: Final = "loop"  # the name of the run
@@ -49,12 +52,13 @@ def loop_report(
     convention: str = DEFAULT_CONVENTION,
     program: str | None = None,
     seen: SeenRun | None = None,
+    losses: Sequence[Terms] = (),
     config: str | None = None,
 ) -> LoopReport:
     """The report on the steps in `observed`, in which the loop called `models`, with the counts for the inputs of the loop.
 
     `program` is the script or module that was run unchanged; None for a session in the user's code, whose advice is for
-    Python. `seen` is what its run showed. `config` is the name of its configuration.
+    Python. `seen` is what its run showed. `losses` are the terms of its losses. `config` is the name of its configuration.
 
     A single model is counted. It is not changed: a copy on the meta device is counted. Nothing runs on the model's device.
     """
@@ -65,12 +69,13 @@ def loop_report(
         *_loop_notes(observed, evaluation, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
     ]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes, seen)
-    known = seen.loss if seen is not None else None  # also where another loss had to be counted in its place
-    info = replace(info, seen=seen, loss=known or info.loss)
+    info = replace(info, seen=seen, loss=loss_name(losses) or info.loss)  # also where another one had to be counted
     run = replace(_run(observed, models, config or LOOP), evaluation=evaluation)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:
-        run, _, timeline, model = attribute_run_trace(run, observed.trace, whole_marks=True)
+        run, _, timeline, model, loss = attribute_run_trace(run, observed.trace, whole_marks=True)
+        if observed.has_backward and not observed.is_loss_stated:
+            run = replace(run, timed_phases=_phases(observed, loss))
         models_of_steps = {run.config.name: model} if model is not None else {}
     runs = with_counted_work([run], by_kit)
     report = new_report(info, static, runs=runs, notes=plain_notes(notes))
@@ -114,10 +119,10 @@ def _evaluation(observed: Observations) -> Evaluation | None:
     return Evaluation(count=len(observed.evaluated_ns), steps=steps, ns=max(0, round(added_ns)))
 
 
-def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
+def _phases(observed: Observations, loss: LossShares | None = None) -> tuple[PhaseTiming, ...]:
     """Each phase in a step of median length, so that the phases are the step: the mean of the middle half of the steps, scaled.
 
-    Without a backward pass there is no loss: what follows forward is other work.
+    Without a backward pass there is no loss: what follows forward is other work. `loss`: how much of it is the loss.
     """
     import statistics
 
@@ -131,13 +136,9 @@ def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
         share = sum(samples[step] for step in middle) / in_middle_ns if in_middle_ns else 0.0
         return round(share * statistics.median(observed.steps_ns))
 
-    samples_ns, event_ns = dict(observed.stopwatch_ns), dict(observed.event_ns)
-    if not observed.has_backward:
-        for by_phase in (samples_ns, event_ns):
-            after_forward = by_phase.pop("loss", None)
-            if after_forward is not None:
-                other = by_phase.get("other", [0] * len(after_forward))
-                by_phase["other"] = [a + b for a, b in zip(other, after_forward, strict=True)]
+    shares = (loss or LossShares()) if observed.has_backward else LossShares(0.0, 0.0)
+    samples_ns = _with_loss_split(observed.stopwatch_ns, observed.between_calls_ns, shares)
+    event_ns = _with_loss_split(observed.event_ns, observed.between_calls_event_ns, shares)
     return tuple(
         PhaseTiming(
             phase=phase,
@@ -147,6 +148,20 @@ def _phases(observed: Observations) -> tuple[PhaseTiming, ...]:
         for phase in TRACE_PHASES
         if phase in samples_ns
     )
+
+
+def _with_loss_split(
+    samples_ns: Mapping[Phase, list[int]], between_calls_ns: Sequence[int], shares: LossShares
+) -> dict[Phase, list[int]]:
+    """The times of the phases in each step, where only these shares of the time after calls are the loss, the rest is other."""
+    if "loss" not in samples_ns:
+        return dict(samples_ns)
+    times = zip(samples_ns["loss"], between_calls_ns, strict=True)
+    loss_ns = [round(b * shares.between_calls + (ns - b) * shares.after_last_call) for ns, b in times]
+    other_ns = samples_ns.get("other", [0] * len(loss_ns))
+    rest_ns = [other + ns - loss for other, ns, loss in zip(other_ns, samples_ns["loss"], loss_ns, strict=True)]
+    result: dict[Phase, list[int]] = {**samples_ns, "loss": loss_ns, "other": rest_ns}
+    return {phase: ns for phase, ns in result.items() if phase != "loss" or any(ns)}
 
 
 def _examples(observed: Observations, models: Sequence[nn.Module]) -> int | None:
@@ -194,8 +209,9 @@ def _loop_notes(
             f"An evaluation of the model ran in {evaluation.count} of {evaluation.steps} steps and took "
             f"{duration(evaluation.ns)}. These steps are not part of the times."
         )
-    if len(observed.signatures) > 1:
-        yield f"The shapes of the inputs change: {len(observed.signatures)} were recorded. The last one is counted."
+    shapes = max(map(len, observed.signatures.values()), default=0)
+    if shapes > 1:
+        yield f"The shapes of the inputs change: {shapes} were recorded. The last one is counted."
 
 
 def _counted(

@@ -22,7 +22,7 @@ _FLAGS: Final = {"channels-last": "channels_last=True", "strict": "strict=True",
 _OPTION: Final = re.compile(r"(?<![\w-])--(?P<name>[a-z]+(?:-[a-z]+)*)(?P<value> \S*[^\s.,;:)(])?")
 _VALUES: Final = {  # a word after these options is their value if it matches; other words continue the sentence
     "mode": r"train|infer",
-    "loss": r"sum|mean|output\S*|\w+_\w+|mse|l1|bce",
+    "loss": r"sum|mean|output\S*|\w+_\w+|mse|l1|bce|nll|huber",
     "optimizer": r"sgd|sgd_momentum|adamw?|adamax|[nr]adam|rmsprop|ada\w+",
     "dtype": r"b?float\d+",
     "amp": r"b?float\d+",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from profiler_kit.attribution.loss_shares import LossShares, loss_shares
 from profiler_kit.errors import TraceError
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.lanes import Annotation, StepTimeline
@@ -18,12 +19,16 @@ if TYPE_CHECKING:
 
 
 class AttributedRun(NamedTuple):
-    """A run with the times of its trace, the trace's annotation, the timeline of one step, and the model of its steps."""
+    """A run with the times of its trace, the trace's annotation, the timeline of one step, and the model of its steps.
+
+    `loss`: how much of the time between forward and backward is the loss.
+    """
 
     run: ConfigRun
     annotation: Annotation
     timeline: StepTimeline | None
     model: StepModel | None = None
+    loss: LossShares = LossShares()
 
 
 def attribute_run_trace(run: ConfigRun, trace: Path, *, whole_marks: bool = False) -> AttributedRun:
@@ -40,7 +45,7 @@ def attribute_run_trace(run: ConfigRun, trace: Path, *, whole_marks: bool = Fals
         annotation = build_annotation(attribution)
         timeline = step_timeline(attribution, annotation.spans)
         run, model = with_replay(attribute_run(run, attribution, whole_marks=whole_marks), attribution)
-        return AttributedRun(run, annotation, timeline, model)
+        return AttributedRun(run, annotation, timeline, model, loss_shares(attribution))
     except TraceError as error:
         run = replace(run, notes=(*run.notes, f"The trace could not be attributed: {error}"))
         return AttributedRun(run, Annotation(spans=()), None)
@@ -51,7 +56,7 @@ def with_replay(run: ConfigRun, attribution: Attribution) -> tuple[ConfigRun, St
     import numpy as np
 
     from profiler_kit.attribution.run_waits import is_tool_wait
-    from profiler_kit.simulation.step_model import replayed
+    from profiler_kit.simulation.replayed_trace import replayed
 
     if run.traced is None:
         return run, None

@@ -14,18 +14,25 @@ from profiler_kit.records.serde import from_json
 if TYPE_CHECKING:
     from torch import nn
 
+    from profiler_kit.recording.loss_terms import Terms
     from profiler_kit.recording.observations import Observations
     from profiler_kit.recording.origins import Origins
 
+OWN_TERMS: Final = "own terms"  # of a loss: what the loop computes by other operators than losses
 REPORTS: Final = Path("profiler_kit_out")  # of `run` and `analyze`, by the name of the program
 
 
 def seen_run(
-    program: Path, arguments: Sequence[str], models: Sequence[nn.Module], observed: Observations, origins: Origins
+    program: Path,
+    arguments: Sequence[str],
+    models: Sequence[nn.Module],
+    observed: Observations,
+    origins: Origins,
+    losses: Sequence[Terms],
 ) -> SeenRun:
-    """What the steps in `observed` show about the script `program`, which calls `models`."""
+    """What the steps in `observed` show about the script `program`, which calls `models` and has these `losses`."""
     from profiler_kit.loading.evidence.recorded_run import texts_of_call
-    from profiler_kit.loading.training_step.losses import loss_of_nodes
+    from profiler_kit.loading.training_step.losses import LOSSES
     from profiler_kit.loading.training_step.optimizers import name_of
     from profiler_kit.recording.modules import parameters_of
 
@@ -45,10 +52,21 @@ def seen_run(
         ),
         inputs=texts_of_call(models[0], call.args, call.kwargs) if call is not None else (),
         mode="train" if observed.has_backward else "infer",
-        loss=loss_of_nodes(origins.loss_nodes),
+        loss=name if (name := loss_name(losses)) in LOSSES else None,
         optimizer=name_of(observed.optimizer) if observed.optimizer is not None else None,
         amp=str(amp).removeprefix("torch.") if amp is not None else None,
     )
+
+
+def loss_name(losses: Sequence[Terms]) -> str | None:
+    """The terms of each of `losses`, ``bce + own terms, mse``; None where the loop computes all of it by itself."""
+    from profiler_kit.loading.training_step.losses import name_of_function
+
+    named = [[name_of_function(term) for term in terms if term is not None] for terms in losses]
+    if not any(named):
+        return None
+    texts = [" + ".join([*names, *([OWN_TERMS] * (None in terms))]) for names, terms in zip(named, losses, strict=True)]
+    return ", ".join(texts)
 
 
 def find_run(target: str, report: Path | None = None) -> SeenRun | None:

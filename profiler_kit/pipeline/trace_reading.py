@@ -146,7 +146,7 @@ def extract_trace(file: Path, *, timeline: bool = False) -> TraceExtract:
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.rank_extract import extract_rank
     from profiler_kit.simulation.ranks import rank_graph
-    from profiler_kit.simulation.step_model import replayed
+    from profiler_kit.simulation.replayed_trace import replayed
     from profiler_kit.traces.reader import read
 
     table = read(file, details=False)

@@ -50,6 +50,7 @@ MAX_EVENTS: Final[dict[Source, int]] = {
     "backward": 8,
     "call": 1024,
 }  # watched, until a cycle must be found
+LONGER: Final = 4  # times as many, where another optimizer steps than the loop seemed to have
 
 _CALLS: Final = frozenset(("__call__", "_call_impl", "_wrapped_call_impl"))
 
@@ -108,6 +109,7 @@ class LoopFinder:
         self._trained: set[int] = set()  # ids of the parameters of optimizers
         self._distinct = 1
         self._cycle: tuple[int, ...] | None = None
+        self._patience = 1  # times `MAX_EVENTS`
         self._is_in_optimizer_hook = False
         self._waits_for_training = False  # the model that was called last is in training mode
         self._hooks, self._call_hooks = ExitStack(), ExitStack()
@@ -207,13 +209,13 @@ class LoopFinder:
         thread = threading.get_ident()
         if self._source is not None and (source, thread) != (self._source, self._thread):
             return
+        events = self._events.setdefault((source, thread), [])
+        events.append(key)
+        if len(events) > 2 * self._patience * MAX_EVENTS[source]:
+            del events[: self._patience * MAX_EVENTS[source]]
         if self.on_event is not None:
             self.on_event(key)
             return
-        events = self._events.setdefault((source, thread), [])
-        events.append(key)
-        if len(events) > 2 * MAX_EVENTS[source]:
-            del events[: MAX_EVENTS[source]]
         if self._source is None:
             if self.counts[source] >= self._first_step and self._is_loop(source):
                 self._start_watch(source)
@@ -232,6 +234,11 @@ class LoopFinder:
         return count >= LONG_PATIENCE and not (source == "call" and self._waits_for_training)
 
     # ---- the watch
+
+    def resume(self) -> None:
+        """Look for the loop again, and longer, with what was seen: its steps end with other events than it seemed."""
+        self._source = self._cycle = self.on_event = None
+        self._patience = LONGER
 
     def _start_watch(self, source: Source) -> None:
         self._source, self._thread = source, threading.get_ident()
@@ -253,10 +260,11 @@ class LoopFinder:
         if self._cycle is not None:
             return
         cycle = find_cycle(events, distinct=self._distinct if len(events) < MAX_LATE else 1)
-        if cycle is None and len(events) < MAX_EVENTS[self._source]:
+        if cycle is None and len(events) < self._patience * MAX_EVENTS[self._source]:
             return
-        if cycle is None:  # a step is the rarest event
-            cycle = (min(set(events), key=events.count),)
+        if cycle is None:  # a step is the rarest event of those that go on
+            recent = events[len(events) // 2 :]
+            cycle = (min(set(recent), key=recent.count),)
         self._cycle = cycle
 
     def _begin(self) -> None:

@@ -94,6 +94,11 @@ class Recorder:
         """Whether all steps are recorded."""
         return self._stage == "done"
 
+    @property
+    def has_clocks(self) -> bool:
+        """Whether all timed steps are recorded."""
+        return self._stage in ("traced", "done")
+
     def start(self) -> None:
         """Install the hooks; the first step begins."""
         self._hooks.mark = self._note_phase
@@ -107,6 +112,7 @@ class Recorder:
 
     def phase(self, phase: Phase) -> Any:
         """A context that attributes its block to `phase`."""
+        self.observations.is_loss_stated |= phase == "loss"
         return self._hooks.inside(phase)
 
     def watch_steps(
@@ -246,15 +252,23 @@ class Recorder:
             marked = self._marks[first : last + 1]
             host_ns: dict[Phase, int] = {}
             device_ns: dict[Phase, int] = {}
-            for (phase, begin_ns, begin), (_, end_ns, end) in itertools.pairwise(marked):
+            phases: list[Phase] = [phase for phase, _, _ in marked[:-1]]
+            between_ns = between_event_ns = 0
+            for ((phase, begin_ns, begin), (_, end_ns, end)), is_between in zip(
+                itertools.pairwise(marked), _between_calls(phases), strict=True
+            ):
                 host_ns[phase] = host_ns.get(phase, 0) + end_ns - begin_ns
+                between_ns += is_between * (end_ns - begin_ns)
                 if self._cuda:
-                    device_ns[phase] = device_ns.get(phase, 0) + elapsed_ns(begin, end)
+                    period_ns = elapsed_ns(begin, end)
+                    device_ns[phase] = device_ns.get(phase, 0) + period_ns
+                    between_event_ns += is_between * period_ns
+            observed.between_calls_ns.append(between_ns)
+            observed.between_calls_event_ns.append(between_event_ns)
             # the host may run ahead of the device, whose clock is then the real one
             observed.steps_ns.append(sum((device_ns if self._cuda else host_ns).values()))
             _add_step(observed.stopwatch_ns, host_ns)
             _add_step(observed.event_ns, device_ns)
-            phases = [phase for phase, _, _ in marked[:-1]]
             observed.forward_calls += phases.count("forward")
             observed.backward_passes += phases.count("backward")
             observed.has_backward |= "backward" in phases
@@ -354,7 +368,7 @@ class Recorder:
                 model=id(inner_model(model)), arguments=observed.arguments, has_gradients=torch.is_grad_enabled()
             )
             observed.calls.append(call)
-            observed.signatures.add(observed.arguments.signature)
+            observed.signatures.setdefault(call.model, set()).add(observed.arguments.signature)
         return is_forward
 
     def _on_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -395,6 +409,16 @@ def _remove_marks(trace: Path, removed: Collection[str]) -> None:
     content["traceEvents"] = [event for event in content["traceEvents"] if event.get("name") not in removed]
     with replacement(trace) as partial, gzip.open(partial, "wt", encoding="utf-8") as file:
         json.dump(content, file)
+
+
+def _between_calls(phases: Sequence[Phase]) -> list[bool]:
+    """Which of the `phases` of a step are a loss with no backward pass before the next call of a model."""
+    before_backward, found = False, []
+    for phase in reversed(phases):
+        if phase in ("forward", "backward"):
+            before_backward = phase == "backward"
+        found.append(phase == "loss" and not before_backward)
+    return found[::-1]
 
 
 def _add_step(samples: dict[Phase, list[int]], step: Mapping[Phase, int]) -> None:

@@ -60,9 +60,12 @@ class Observations:
     - `warmup_ns`: the steps before the timed ones, by the host clock.
     - `kept_ns`, `evaluated_ns`: all steps, without and with an evaluation of the models, by the host clock.
     - `steps_ns`: the timed steps. `stopwatch_ns`, `event_ns`: their phases, one entry per step.
+    - `between_calls_ns`, `between_calls_event_ns`: the part of the loss that is before a further call of a model, in each timed
+      step. `is_loss_stated`: the program says itself what the loss is.
     - `forward_calls`, `backward_passes`, `optimizer_steps`: calls of the model, backward passes and steps of optimizers in the
       timed steps.
-    - `arguments`: those of the last call of the model outside the timed steps. `signatures`: the different shapes of its inputs.
+    - `arguments`: those of the last call of the model outside the timed steps. `signatures`: id of each model -> the different
+      shapes of its inputs.
     - `calls`: the outermost calls of the last step without a clock.
     - `optimizer`: the first optimizer that made a step. `has_backward`: whether a step had a backward pass.
     - `traced_steps`: the steps in the trace `trace`, which is None without one.
@@ -77,12 +80,15 @@ class Observations:
     steps_ns: list[int] = field(default_factory=list)
     stopwatch_ns: dict[Phase, list[int]] = field(default_factory=dict)
     event_ns: dict[Phase, list[int]] = field(default_factory=dict)
+    between_calls_ns: list[int] = field(default_factory=list)
+    between_calls_event_ns: list[int] = field(default_factory=list)
+    is_loss_stated: bool = False
     forward_calls: int = 0
     backward_passes: int = 0
     optimizer_steps: int = 0
     arguments: Arguments | None = None
     calls: list[ObservedCall] = field(default_factory=list)
-    signatures: set[Any] = field(default_factory=set)
+    signatures: dict[int, set[Any]] = field(default_factory=dict)
     optimizer: torch.optim.Optimizer | None = None
     has_backward: bool = False
     peak_allocated_bytes: int | None = None

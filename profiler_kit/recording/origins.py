@@ -1,49 +1,35 @@
-"""Where a program builds its models, and the operators that end its forward pass: what a later load of it can learn from."""
+"""Where a program builds its models: what a later load of it can learn from."""
 
 from __future__ import annotations
 
 import sys
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
-from torch.utils import _pytree as pytree
 
-from profiler_kit.recording.phases import replaced
 from profiler_kit.user_code.locations import is_user_code
 
 _TORCH: Final = str(Path(torch.__file__).parent)
 _MAX_FRAMES: Final = 64
-_MAX_NODES: Final = 64  # of the autograd graph, from the loss on
 _Place = tuple[str, int]
 
 
 class Origins:
-    """Notes the calls around the construction of each module that has parts, and the first backward pass of a thread.
-
-    - `loss_nodes`: the names of the autograd nodes at the end of the forward pass, breadth first from the loss.
-    """
+    """Notes the calls around the construction of each module that has parts."""
 
     def __init__(self) -> None:
-        self.loss_nodes: tuple[str, ...] = ()
         self._built: dict[int, tuple[weakref.ref[nn.Module], tuple[_Place, ...]]] = {}
         self._hooks = ExitStack()
 
     def watch_construction(self) -> None:
         """Note where modules are built from now on."""
         self._hooks.callback(register_module_module_registration_hook(self._on_part).remove)
-
-    def watch_loss(self) -> None:
-        """Note no more constructions, but the nodes of the next loss."""
-        self.stop()
-        self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
 
     def stop(self) -> None:
         """Remove the hooks."""
@@ -62,14 +48,6 @@ class Origins:
         if known is None or known[0]() is not module:
             self._built[id(module)] = weakref.ref(module), _callers(module, sys._getframe(1))
 
-    def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self.loss_nodes:
-                self.loss_nodes = tuple(_node_names(tensors))
-            return original(tensors, *args, **kwargs)
-
-        return backward
-
 
 def _callers(module: nn.Module, frame: FrameType | None) -> tuple[_Place, ...]:
     """The lines, outside torch, that are running around the outermost method of `module` itself; the innermost first."""
@@ -84,16 +62,3 @@ def _callers(module: nn.Module, frame: FrameType | None) -> tuple[_Place, ...]:
             places.append((code.co_filename, frame.f_lineno))
         frame = frame.f_back
     return tuple(places)
-
-
-def _node_names(tensors: Any) -> Iterator[str]:
-    """The names of the autograd nodes behind `tensors`, the nearest first."""
-    roots = [leaf for leaf in pytree.tree_leaves(tensors) if isinstance(leaf, Tensor)]
-    queue = deque(root.grad_fn for root in roots if root.grad_fn is not None)
-    seen = set(queue)
-    while queue and len(seen) < _MAX_NODES:
-        node = queue.popleft()
-        yield node.name()
-        inputs = [n for n, _ in node.next_functions if n is not None and n not in seen]
-        seen.update(inputs)
-        queue.extend(inputs)

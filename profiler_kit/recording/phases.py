@@ -1,8 +1,9 @@
 """Finds the phases of a loop that somebody else wrote, by hooks of PyTorch, and reports each change of phase.
 
 - forward: calls of the model, by its forward hooks;
-- loss: from the end of forward to the start of backward; a call of the model without gradients has none;
-- backward: ``torch.autograd.backward``, which ``Tensor.backward`` and gradient scalers call;
+- loss: from the end of forward to the start of backward; a call of the model without gradients has none. How much of it is
+  other work, such as a step of an environment, shows in a trace (`attribution.loss_shares`);
+- backward: ``torch.autograd.backward``, which ``Tensor.backward`` and gradient scalers call, and ``torch.autograd.grad``;
 - optimizer: the hooks that PyTorch offers for the steps of all optimizers, and ``zero_grad``;
 - data: fetching from a ``DataLoader``; transfer: from there to the forward pass, on a GPU;
 - other: the rest, such as clipping of gradients, logging, metrics, and evaluations of the model.
@@ -30,6 +31,9 @@ from profiler_kit.records.counts import Phase
 OnForward = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], bool]
 OnOptimizer = Callable[[torch.optim.Optimizer], None]
 
+_ENGINE: Final = (
+    "_engine_run_backward"  # of torch.autograd: `backward` and `grad` call it, whatever name programs know them by
+)
 _COMPILED_CALL: Final = "_compiled_call_impl"  # set by module.compile(); hooks are inside of it
 
 
@@ -86,6 +90,8 @@ class PhaseHooks:
         """Start to report phases. Without `around_model`, the caller reports calls of the model, with `around_forward`."""
         with contextlib.ExitStack() as hooks:
             hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
+            if hasattr(torch.autograd, _ENGINE):
+                hooks.enter_context(replaced(torch.autograd, _ENGINE, self._wrapped_engine))
             iterators = dataloader._BaseDataLoaderIter
             hooks.enter_context(replaced(iterators, "__next__", self._wrapped_next))
             hooks.enter_context(replaced(torch.optim.Optimizer, "zero_grad", self._wrapped_zero_grad))
@@ -266,6 +272,20 @@ class PhaseHooks:
                 self._leave("backward", "other")
 
         return backward
+
+    def _wrapped_engine(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The pass of ``torch.autograd.grad``: the loop goes on with what it did before, such as a penalty of the loss."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if not self._is_watched() or self._open:
+                return original(*args, **kwargs)
+            self._enter("backward")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._leave("backward", self._between)
+
+        return run
 
     def _wrapped_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def fetch(iterator: Any) -> Any:

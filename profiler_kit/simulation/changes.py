@@ -28,8 +28,15 @@ def remove(graph: Graph, nodes: Ids | Ints) -> Graph:
     launches = graph.launch[graph.is_device & ~gone]
     launches = np.setdiff1d(graph.launch[gone & graph.is_device], launches)
     launches = launches[launches >= 0]
-    durations = np.where(gone, 0, graph.duration_ns)
+    durations = graph.duration_ns.copy()
     durations[launches] = np.maximum(durations[launches] - graph.own_ns[launches], 0)
+    return remove_work(replace(graph, duration_ns=durations), nodes)
+
+
+def remove_work(graph: Graph, nodes: Ids | Ints) -> Graph:
+    """Return `graph` without the device work `nodes`. The host still does all that it did."""
+    gone = _mask(graph, nodes)
+    durations = np.where(gone, 0, graph.duration_ns)
     delay_ns = np.where(gone[graph.target], np.minimum(graph.delay_ns, 0), graph.delay_ns)
     changed = replace(graph, duration_ns=durations, delay_ns=delay_ns)
     return _without_edges(changed, gone[graph.target] & (graph.link == Link.LAUNCH))

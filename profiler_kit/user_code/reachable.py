@@ -208,8 +208,10 @@ def _children_of(kind: type, into_code: bool) -> Children | None:
 def _is_opaque(kind: type) -> bool:
     """Whether the attributes of an object of `kind` are not entered."""
     root = _module_of(kind).partition(".")[0]
-    if root in ("builtins", "profiler_kit") or issubclass(kind, BaseException):
+    if root == "builtins" or issubclass(kind, BaseException):
         return True
+    if root == "profiler_kit":  # its modules hold those of the user
+        return not issubclass(kind, nn.Module)
     if root == "torch":  # a model, or a wrapper of a function such as a hook
         is_registered = _module_of(kind).startswith(_OPERATORS)
         return is_registered or (not issubclass(kind, nn.Module) and not _defines(kind, "__call__"))

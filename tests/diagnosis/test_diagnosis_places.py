@@ -9,7 +9,7 @@ from diagnose_cases import texts
 from trace_reports import trace, traces
 
 from profiler_kit.diagnosis.rules.launches import LAUNCH_BOUND
-from profiler_kit.diagnosis.rules.places import COSTLY_PLACE
+from profiler_kit.diagnosis.rules.places import COSTLY_PLACE, OPERATOR_LOOP
 from profiler_kit.records.report import Finding
 from profiler_kit.records.traces import Saving, WorkSite
 
@@ -55,11 +55,40 @@ def test_the_largest_place_is_claimed_and_the_function_comes_before_its_operator
     assert texts(place.claims) == ("site:operator:aten::to",)
 
 
-def test_a_function_that_saves_most_of_what_a_phase_saves_is_the_place() -> None:
-    (place,) = findings(site(0.25, source="", phase="other"), site(0.2))
+def test_a_function_or_a_loop_that_saves_most_of_what_has_no_backward_pass_is_the_place() -> None:
+    apart = site(0.25, source="", has_gradient=False)
+    (place,) = findings(apart, site(0.2))
     assert texts(place.claims) == ("site:function:train.py(3): clip",)
-    (place,) = findings(site(0.25, source="", phase="other"), site(0.18))
-    assert texts(place.claims) == ("site:phase:other",)
+    (place,) = findings(apart, site(0.18))
+    assert texts(place.claims) == ("site:gradient:none",)
+    assert not findings(apart, site(0.2, source="", loop="aten::mul_, aten::add_"))
+
+
+@pytest.mark.parametrize("phase", ["data", "optimizer"])
+def test_phases_with_rules_of_their_own_have_no_places(phase: str) -> None:
+    assert not findings(site(0.5, phase=phase))
+    assert not loops(loop(0.5, phase=phase))
+
+
+def loop(saving: float, **more: Any) -> WorkSite:
+    return site(saving, source="", loop="aten::mul_, aten::add_, aten::mul_", rounds=75.0, **more)
+
+
+def loops(*sites: WorkSite) -> list[Finding]:
+    return list(OPERATOR_LOOP.findings(traces(trace(sites=sites))))
+
+
+@pytest.mark.parametrize(("saving", "severity"), [(0.09, None), (0.11, "medium"), (0.41, "high")])
+def test_a_loop_by_its_saving(saving: float, severity: str | None) -> None:
+    assert [f.severity for f in loops(loop(saving))] == ([severity] if severity else [])
+
+
+def test_the_largest_loop_has_its_place_and_its_rounds() -> None:
+    (finding,) = loops(loop(0.2), loop(0.3, within="train.py(3): clip"), site(0.5))
+    assert texts(finding.claims) == ("site:loop:aten::mul_, aten::add_, aten::mul_",)
+    values = {e.name: e.value for e in finding.evidence}
+    assert values == {"saving without it": 30.0, "rounds per step": 75.0, "launches per step": 100.0}
+    assert "75 rounds of aten::mul_ and aten::add_ in train.py(3): clip" in finding.title
 
 
 def test_no_replay_no_place() -> None:

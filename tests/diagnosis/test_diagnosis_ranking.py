@@ -96,7 +96,7 @@ def test_a_finding_that_explains_little_of_a_trace_is_low(weight: float, severit
 def test_much_time_left_keeps_the_severity() -> None:
     data = finding("data", 0.3, "idle:waiting for data", severity="high")
     everything = finding("everything", 1.0, "busy", "idle", severity="high")
-    ranked = rank(report(), [data, everything], topics={"data": "cause", "everything": "place"})
+    ranked = rank(report(), [data, everything], topics={"data": "cause", "everything": "bound"})
     assert [(f.rule, f.severity, f.share) for f in ranked] == [
         ("data", "high", 0.3),
         ("everything", "high", pytest.approx(0.7)),
@@ -177,12 +177,18 @@ def test_an_uncertain_cause_does_not_precede_its_symptom(severity: Severity, ord
 
 
 class Replayed:
-    """Savings by rule. `overlaps`: the part of a rule's saving that goes with an earlier one."""
+    """Savings by rule. `overlaps`: the part of a rule's saving that goes with an earlier one. `claimed`: by rule, by others."""
 
     def __init__(
-        self, savings: dict[str, tuple[float, float, float]], overlaps: dict[tuple[str, str], float] | None = None
+        self,
+        savings: dict[str, tuple[float, float, float]],
+        overlaps: dict[tuple[str, str], float] | None = None,
+        claimed: dict[str, float] | None = None,
     ) -> None:
-        self.savings, self.overlaps = savings, overlaps or {}
+        self.savings, self.overlaps, self.claimed = savings, overlaps or {}, claimed or {}
+
+    def claimed_share(self, finding: Finding, others: Sequence[Finding]) -> float:
+        return self.claimed.get(finding.rule, 0.0)
 
     def saving(self, finding: Finding) -> Saving:
         low, median, high = self.savings[finding.rule]
@@ -193,7 +199,7 @@ class Replayed:
         return (1 - gone) * self.savings[finding.rule][1]
 
 
-TOPICS = {"launches": "place", "copies": "cause", "layer": "cause", "casts": "cause"}
+TOPICS = {"launches": "bound", "python": "place", "copies": "cause", "layer": "cause", "casts": "cause"}
 
 
 def replayed(findings: list[Finding], **options: Any) -> list[tuple[str, str]]:
@@ -211,7 +217,7 @@ def test_a_large_share_that_saves_nothing_is_low_and_last() -> None:
 
 @pytest.mark.parametrize(
     ("saving", "severity"),
-    [((0.25, 0.3, 0.4), "high"), ((0.1, 0.3, 0.4), "medium"), ((0.0, 0.05, 0.4), "low")],
+    [((0.25, 0.3, 0.4), "high"), ((0.1, 0.3, 0.4), "medium"), ((0.05, 0.3, 0.4), "low"), ((0.0, 0.05, 0.4), "low")],
 )
 def test_the_severity_follows_the_saving_at_the_low_end(saving: tuple[float, float, float], severity: str) -> None:
     findings = [finding("copies", 0.3, "busy:kernel:add", severity="high")]
@@ -224,10 +230,18 @@ def test_a_sure_saving_of_a_cause_is_not_minor() -> None:
     assert replayed(findings, savings={"copies": (0.19, 0.3, 0.4)}) == [("copies", "low")]
 
 
-@pytest.mark.parametrize(("saving", "first"), [(0.2, "copies"), (0.1, "launches")])
-def test_a_cause_precedes_the_place_of_which_it_explains_a_part(saving: float, first: str) -> None:
-    findings = [finding("launches", 0.1, "idle:python", severity="high"), finding("copies", 0.3, "busy:kernel:add")]
-    savings = {"launches": (0.5, 0.6, 0.7), "copies": (saving, saving, saving)}
+@pytest.mark.parametrize(
+    ("place", "saving", "first"),
+    [
+        ("python", 0.4, "copies"),  # it explains half of the place
+        ("python", 0.2, "python"),
+        ("launches", 0.2, "copies"),  # what limits the machine follows all that is serious
+        ("launches", 0.05, "launches"),
+    ],
+)
+def test_a_cause_precedes_the_place_of_which_it_explains_a_part(place: str, saving: float, first: str) -> None:
+    findings = [finding(place, 0.1, "idle:python", severity="high"), finding("copies", 0.3, "busy:kernel:add")]
+    savings = {place: (0.5, 0.6, 0.7), "copies": (saving, saving, saving)}
     assert replayed(findings, savings=savings)[0][0] == first
 
 
@@ -237,6 +251,8 @@ def test_a_place_that_causes_explain_is_low() -> None:
     apart, together = {}, {("copies", "launches"): 0.5}
     assert dict(replayed(findings, savings=savings, overlaps=apart)) == {"copies": "medium", "launches": "high"}
     assert dict(replayed(findings, savings=savings, overlaps=together)) == {"copies": "medium", "launches": "low"}
+    for claimed, severity in ((0.4, "high"), (0.6, "low")):
+        assert dict(replayed(findings, savings=savings, claimed={"launches": claimed}))["launches"] == severity
 
 
 def test_of_savings_that_are_about_the_same_the_first_one_stays_first() -> None:

@@ -634,7 +634,8 @@ def test_the_command_that_records_stacks(folder: Path) -> None:
     assert command[-5:] == ["run", "--stacks", str((folder / "train.py").resolve()), "--lr", "1"]
 
 
-def test_a_call_without_gradients_has_no_loss_after_it(folder: Path) -> None:
+def test_other_work_between_calls_and_backward_is_no_loss(folder: Path) -> None:
+    """An environment makes a step after each call of the policy, with gradients or without, and before the loss."""
     write(
         folder,
         """\
@@ -646,18 +647,117 @@ def test_a_call_without_gradients_has_no_loss_after_it(folder: Path) -> None:
             with torch.no_grad():
                 model(torch.ones(1, 16))
             time.sleep(0.01)
-            loss = model(torch.ones(4, 16)).sum()
-            with torch.no_grad():
-                model(torch.ones(1, 16))
-            time.sleep(0.002)
+            logs = []
+            for _ in range(2):
+                actions = torch.distributions.Categorical(logits=model(torch.ones(1, 16)))
+                logs.append(actions.log_prob(actions.sample()))
+                time.sleep(0.01)
+            values = model(torch.ones(4, 16))
+            time.sleep(0.01)
+            loss = nn.functional.mse_loss(values, torch.ones(4, 4)) - torch.stack(logs).sum()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
         """,
     )
-    assert run(folder, "train.py").returncode == 0
+    assert run(folder, *FEW, "--traced", "3", "train.py").returncode == 0
+    report = report_of(folder)
+    times = {phase["phase"]: phase["stopwatch_ns"] for phase in report["runs"][0]["phases"]}
+    assert report["target"]["loss"] == "mse + own terms"
+    assert times["other"] > 5 * times["loss"] > 0
+
+
+def test_gradients_of_the_loss_are_backward(folder: Path) -> None:
+    """A slow derivative: its time is that of backward, also where the program knows the function by another name."""
+    write(
+        folder,
+        """\
+        import time
+        from net import *
+        from torch.autograd import grad
+
+        class Slow(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x.clone()
+
+            @staticmethod
+            def backward(ctx, gradient):
+                time.sleep(0.005)
+                return gradient
+
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(40):
+            x = torch.ones(4, 16, requires_grad=True)
+            y = model(x)
+            penalty = grad(Slow.apply(y).sum(), x, create_graph=True)[0].norm()
+            optimizer.zero_grad()
+            (y.sum() + penalty).backward()
+            optimizer.step()
+        """,
+    )
+    assert run(folder, *FEW, "train.py").returncode == 0
     times = {phase["phase"]: phase["stopwatch_ns"] for phase in report_of(folder)["runs"][0]["phases"]}
-    assert times["other"] > 2 * times["loss"] > 3_000_000
+    assert times["backward"] > 5_000_000 > times["loss"]
+
+
+def test_blocks_of_steps_of_several_optimizers(folder: Path) -> None:
+    """The second optimizer begins when the loop of the first one is already recorded."""
+    write(
+        folder,
+        """\
+        from net import *
+        maker, judge = Net(4, 16), Net(16, 1)
+        optimizers = [torch.optim.SGD(m.parameters(), 0.1) for m in (judge, maker)]
+        for _ in range(16):
+            for _ in range(12):
+                optimizers[0].zero_grad()
+                judge(torch.randn(8, 16)).mean().backward()
+                optimizers[0].step()
+            for _ in range(10):
+                optimizers[1].zero_grad()
+                (-judge(maker(torch.randn(8, 4))).mean()).backward()
+                optimizers[1].step()
+        """,
+    )
+    assert run(folder, *FEW, "train.py").returncode == 0
+    report = report_of(folder)
+    one_maker, one_judge = 8 * (4 * 32 + 32 * 16), 8 * (16 * 32 + 32)
+    assert report["static"]["forward"]["macs"] == 10 * one_maker + 22 * one_judge
+    assert len(report["runs"][0]["steps_ns"]) == 4
+
+
+def test_an_optimizer_that_begins_later(folder: Path) -> None:
+    """The program ends before the two make a step that repeats: the report is that of the first."""
+    write(
+        folder,
+        TRAIN.replace("batches()", "batches(14)") + "torch.optim.SGD(Net().parameters(), 0.1).step()\nmodel(x)\n",
+    )
+    assert run(folder, "--skip", "2", "--steps", "10", "train.py").returncode == 0
+    assert report_of(folder)["runs"][0]["steps_ns"]
+
+
+def test_tied_weights_of_several_models_count_once(folder: Path) -> None:
+    write(
+        folder,
+        """\
+        from net import *
+        first, second = Net(), Net()
+        second.first = nn.Linear(16, 32, bias=False)
+        second.first.weight = first.first.weight
+        optimizer = torch.optim.SGD({*first.parameters(), *second.parameters()}, 0.1)
+        for step in range(40):
+            loss = nn.functional.l1_loss(first(torch.ones(4, 16)), second(torch.ones(4, 16)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        """,
+    )
+    assert run(folder, *FEW, "train.py").returncode == 0
+    report = report_of(folder)
+    assert report["static"]["params"] == 16 * 32 + 32 + 2 * (32 * 4 + 4)
+    assert report["target"]["loss"] == "l1"
 
 
 def test_a_model_is_copied_and_saved_while_it_is_recorded(folder: Path) -> None:

@@ -16,7 +16,6 @@ from profiler_kit.cli import main
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target, load
 from profiler_kit.loading.evidence.recorded_run import texts_of_call
-from profiler_kit.loading.training_step.losses import LOSSES, loss_of_nodes
 from profiler_kit.pipeline.seen_runs import find_run
 from profiler_kit.recording.origins import Origins
 from profiler_kit.records.seen import SeenModel, SeenRun, file_digest
@@ -197,29 +196,6 @@ def test_origins_name_the_calls_around_a_construction() -> None:
     assert places[0] == f"{Path(__file__).resolve()}:{first + 1}"
     assert len(origins.built_at(whole.more)) > len(places) - 1
     assert origins.built_at(build()) == ()
-
-
-def test_origins_name_the_nodes_of_the_loss() -> None:
-    origins = Origins()
-    origins.watch_loss()
-    original = torch.autograd.backward
-    x = torch.zeros(2, 3, requires_grad=True)
-    nn.functional.mse_loss(x, x.detach()).mul(2).backward()
-    origins.stop()
-    assert origins.loss_nodes[:2] == ("MulBackward0", "MseLossBackward0")
-    assert torch.autograd.backward is not original
-    x.sum().backward()
-    assert origins.loss_nodes[0] == "MulBackward0"
-
-
-@pytest.mark.parametrize("name", [name for name, loss in LOSSES.items() if loss.nodes])
-def test_a_loss_is_recognized_by_its_node(name: str) -> None:
-    loss = LOSSES[name]
-    output = torch.rand(4, 3, requires_grad=True).sigmoid()
-    label = torch.tensor([0, 1, 2, 0]) if loss.labels == "classes" else torch.rand(4, 3)
-    node = loss.value(output, label, False).grad_fn
-    assert node is not None
-    assert loss_of_nodes([node.name(), "SigmoidBackward0"]) == name
 
 
 def saved(folder: Path, seen: object) -> Path:

@@ -14,7 +14,7 @@ from profiler_kit.attribution.summary import summarize
 from profiler_kit.simulation.changes import remove
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.replay import simulate
-from profiler_kit.simulation.step_model import replayed
+from profiler_kit.simulation.replayed_trace import replayed
 
 
 def assert_laws_hold(attribution: Attribution) -> None:

@@ -15,11 +15,12 @@ from profiler_kit.diagnosis.ranking import StepSavings
 from profiler_kit.diagnosis.work_sites import removable_sites
 from profiler_kit.records.claims import claim_of_text, kernel_claims
 from profiler_kit.records.report import Finding
-from profiler_kit.records.traces import WorkSite
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import NONE, Link
+from profiler_kit.simulation.host_pieces import host_pieces
 from profiler_kit.simulation.profiler_cost import ProfilerCost
-from profiler_kit.simulation.step_model import Change, StepModel, replayed, step_model
+from profiler_kit.simulation.replayed_trace import replayed
+from profiler_kit.simulation.step_model import Change, StepModel, step_model
 from profiler_kit.traces.reader import read
 
 FREE = ProfilerCost(operator_ns=0, frame_ns=0, range_ns=0, call_ns=0, shapes_ns=0, kept_share=1.0)
@@ -114,24 +115,43 @@ def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
     assert saved == pytest.approx(0.49, abs=0.05)
 
 
-def sites(tmp_path: Path, events: list[Event]) -> dict[str, WorkSite]:
-    attribution = attribute(table(tmp_path, events))
-    summary, replay, *_ = replayed(attribution, summarize(attribution))
-    assert replay is not None
-    return {site.source or site.operator or site.phase: site for site in summary.sites}
+def training_steps() -> list[Event]:
+    """Steps of 1,000 us on the host: a product of 100 us with a backward pass of 100 us, 500 us of `clip`, 300 us of the loop."""
+    events = []
+    for i in range(4):
+        begin, number = i * STEP_US, 3 * i + 1
+        events += [
+            mark(f"ProfilerStep#{i + 1}", begin, begin + STEP_US),
+            call("train.py(1): step", begin, begin + STEP_US),
+            op("aten::mm", begin, begin + 100, sequence=10 + i),
+            launch(number, begin + 98, begin + 99),
+            kernel("gemm", begin + 100, begin + 110, number),
+            node("MmBackward0", begin + 100, begin + 200, 10 + i),
+            launch(number + 1, begin + 198, begin + 199, thread=ENGINE),
+            kernel("gemm", begin + 200, begin + 210, number + 1),
+            call("train.py(3): clip", begin + 500, begin + STEP_US),
+            op("aten::add", begin + 900, begin + STEP_US),
+            launch(number + 2, begin + 998, begin + 999),
+            kernel("elementwise_kernel", begin + STEP_US, begin + STEP_US + 10, number + 2),
+        ]
+    return events
 
 
 def test_places_have_their_launches_and_savings(tmp_path: Path) -> None:
-    events = steps(HOST_BOUND)
-    for i in range(4):
-        events.append(call("train.py(3): clip", i * STEP_US + 100, i * STEP_US + 1000))
-    places = sites(tmp_path, events)
-    assert set(places) == {"train.py(3): clip", "aten::mm", "aten::add", "forward"}
+    """The 300 us before `clip` belong to the loop, not to `clip`, whose launch ends them."""
+    attribution = attribute(table(tmp_path, training_steps()))
+    rows = replayed(attribution, summarize(attribution))[0].sites
+    places = {site.source or site.operator or site.phase: site for site in rows if site.has_gradient}
     clip, product = places["train.py(3): clip"], places["aten::mm"]
     assert clip.saving.low <= clip.saving.median <= clip.saving.high
-    assert clip.saving.median == pytest.approx(0.9, abs=0.03)
-    assert (clip.launches, clip.launch_share, clip.product_share) == (1.0, 0.5, 0.0)
+    assert clip.saving.median == pytest.approx(0.5, abs=0.03)
+    assert (clip.launches, clip.launch_share) == (1.0, pytest.approx(1 / 3))
+    assert clip.product_share == 0.0
     assert product.product_share == 1.0
+    assert product.saving.median == pytest.approx(0.0, abs=0.01), "a step needs its products"
+    (apart,) = [site for site in rows if not site.has_gradient]
+    assert apart.launches == 1.0
+    assert apart.saving.median == pytest.approx(0.1, abs=0.03), "the operators alone"
 
 
 def test_a_function_around_all_launches_is_the_step_and_no_place_in_it(tmp_path: Path) -> None:
@@ -142,7 +162,7 @@ def test_a_function_around_all_launches_is_the_step_and_no_place_in_it(tmp_path:
         events.append(call("train.py(3): clip", i * STEP_US + 100, i * STEP_US + 1000))
     attribution = attribute(table(tmp_path, events))
     launches = attribution.device.launch[attribution.device.launch != NONE]
-    found = launch_sites(attribution, launches)
+    found = launch_sites(attribution, launches, launches)
     assert {(site.source, site.call) for site in found.sites} == {
         ("train.py(1): step", ""),
         ("train.py(3): clip", "train.py(3): clip"),
@@ -207,7 +227,6 @@ def test_removed_work_that_waits_for_nothing_is_in_no_step(tmp_path: Path) -> No
     """A single step whose first launch goes: the rest keeps its time."""
     events = [
         mark("ProfilerStep#1", 0, 200),
-        call("train.py(3): clip", 0, 100),
         op("aten::cos", 0, 100),
         launch(1, 98, 99),
         kernel("cos", 100, 110, 1),
@@ -215,14 +234,60 @@ def test_removed_work_that_waits_for_nothing_is_in_no_step(tmp_path: Path) -> No
         launch(2, 198, 199),
         kernel("sin", 200, 210, 2),
     ]
-    place = sites(tmp_path, events)["train.py(3): clip"]
-    assert place.saving.median == pytest.approx(0.5, abs=0.05)
+    step = model(tmp_path, events)
+    assert step.saving(change(1.0, "busy:kernel:cos")) == pytest.approx(0.5, abs=0.05)
+
+
+def looping(*, rounds: int, weights: int) -> list[Event]:
+    """Steps with rounds of a product of 20 us and a sum of 20 us, and gradients of `weights` parameters."""
+    events, number = [], 0
+    for i in range(4):
+        begin, sequence = i * 10_000, i * 1_000
+        events.append(mark(f"ProfilerStep#{i + 1}", begin, begin + 10_000))
+        for at in range(rounds):
+            for name, kernel_name, start in (
+                ("aten::mm", "gemm", 40 * at),
+                ("aten::add", "elementwise_kernel", 40 * at + 20),
+            ):
+                number += 1
+                events += [
+                    op(name, begin + start, begin + start + 20, sequence=sequence + 2 * at + (name == "aten::add")),
+                    launch(number, begin + start + 17, begin + start + 18),
+                    kernel(kernel_name, begin + start + 20, begin + start + 22, number),
+                ]
+        events += [node("MmBackward0", begin + 9_000, begin + 9_010, sequence)]
+        for at in range(weights):
+            events.append(node("torch::autograd::AccumulateGrad", begin + 9_100 + 5 * at, begin + 9_102 + 5 * at, None))
+    return events
+
+
+@pytest.mark.parametrize(("rounds", "weights", "is_loop"), [(20, 2, True), (20, 20, False), (7, 2, False)])
+def test_rounds_of_the_same_operators_are_a_loop_unless_they_are_layers(
+    tmp_path: Path, rounds: int, weights: int, is_loop: bool
+) -> None:
+    attribution = attribute(table(tmp_path, looping(rounds=rounds, weights=weights)))
+    loops = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.loop]
+    assert bool(loops) is is_loop
+    for site in loops:
+        assert (site.loop, site.rounds, site.launches) == ("aten::add, aten::mm", rounds, 2 * rounds)
+        assert site.saving.median == pytest.approx(0.04 * (rounds - 1) / 10, abs=0.02)
+
+
+def test_the_pieces_of_host_work_sum_to_it(tmp_path: Path) -> None:
+    for events in (training_steps(), steps(HOST_BOUND), looping(rounds=20, weights=2)):
+        attribution = attribute(table(tmp_path, events))
+        trace = trace_graph(attribution)
+        pieces = host_pieces(attribution, trace)
+        total = np.bincount(pieces.node, pieces.ns, minlength=len(trace.graph))
+        host = ~trace.graph.is_device
+        assert total[host].tolist() == (trace.end_ns - trace.begin_ns)[host].tolist()
+        assert not total[~host].any()
 
 
 def test_the_middle_of_a_long_trace_gives_the_same_savings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
     whole, whole_model, *_ = replayed(attribution, summarize(attribution))
-    monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_NODES", 12)
+    monkeypatch.setattr("profiler_kit.simulation.replayed_trace.MAX_NODES", 12)
     part, part_model, *_ = replayed(attribution, summarize(attribution))
     assert whole_model is not None
     assert part_model is not None
@@ -237,7 +302,7 @@ def test_host_work_between_the_middle_steps_keeps_them_in_sequence(monkeypatch: 
     """The profiler takes time between the steps of this trace. In the middle, each host node but the first follows another."""
     path = Path(__file__).resolve().parents[1] / "fixtures" / "diagnosis" / "useless_autocast.cuda.plain.json.gz"
     attribution = attribute(read(path, details=False))
-    monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_NODES", 600)
+    monkeypatch.setattr("profiler_kit.simulation.replayed_trace.MAX_NODES", 600)
     _, step, _ = replayed(attribution, summarize(attribution))
     assert step is not None
     graph = step.traced
@@ -250,7 +315,7 @@ def test_host_work_between_the_middle_steps_keeps_them_in_sequence(monkeypatch: 
 
 def test_a_step_that_is_too_long_to_ask_often_has_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
-    monkeypatch.setattr("profiler_kit.simulation.step_model.MAX_STEP_NODES", 5)
+    monkeypatch.setattr("profiler_kit.simulation.replayed_trace.MAX_STEP_NODES", 5)
     summary, step, *_ = replayed(attribution, summarize(attribution))
     assert step is None
     assert summary.untraced_step_ns is not None

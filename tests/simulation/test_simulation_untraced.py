@@ -30,7 +30,7 @@ from profiler_kit.simulation.profiler_cost import (
     without_profiler,
 )
 from profiler_kit.simulation.replay import simulate
-from profiler_kit.simulation.step_model import replayed
+from profiler_kit.simulation.replayed_trace import replayed
 from profiler_kit.traces.reader import read
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"

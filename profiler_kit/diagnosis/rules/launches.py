@@ -160,7 +160,7 @@ a step often becomes launch-bound. The rule does not cover CPUs.
 A trace needs at least {MIN_DEVICE_EVENTS} device events, or two marked steps. The advice leaves out torch.compile and CUDA graphs
 where a trace already has them. The shares are those of the step without the profiler.
 """,
-    topic="place",
+    topic="bound",
     steps=idle_steps,
 )
 

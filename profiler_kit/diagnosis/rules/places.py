@@ -1,4 +1,4 @@
-"""A function or an operator without which a step would be much shorter, and that is not the model's products."""
+"""A function, an operator or a loop without which a step would be much shorter, and that is not the model's products."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from profiler_kit.diagnosis.work_sites import (
     MAX_LAUNCH_SHARE,
     MAX_PRODUCT_SHARE,
     MIN_OPERATOR_SAVING,
+    largest_loop,
     operators_text,
     removable_sites,
     site_claim,
@@ -25,6 +26,11 @@ MIN_SAVING: Final = 0.15
 # From this number of launches per step on, fewer and larger operations are possible.
 MANY_LAUNCHES: Final = 50
 MIN_LISTED: Final = 0.05
+MIN_LOOP_SAVING: Final = 0.1
+LOOP_ADVICE: Final = (
+    "Do this work in fewer, larger operations: one batched call instead of a loop, or torch.compile for the function; or do it "
+    "less often."
+)
 
 
 def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | None:
@@ -53,12 +59,43 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
 
 def _advice(site: WorkSite) -> str:
     if site.launches >= MANY_LAUNCHES:
-        return (
-            "Do this work in fewer, larger operations: one batched call instead of a loop, or torch.compile for the function; "
-            "or do it less often."
-        )
+        return LOOP_ADVICE
     return "Do this work less often or with less data, or move it out of the step."
 
+
+def _largest_loop(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    site = largest_loop(step.trace.sites, MIN_LOOP_SAVING)
+    if site is None:
+        return None
+    saving = site.saving.median
+    return StepPart(
+        share=saving,
+        share_name="saving without it",
+        title=capitalize(f"a {site_text(site)} costs {percent(saving)} of the step"),
+        sentences=(
+            f"Each round calls the same operators: {site.loop}.",
+            "A replay of the step with one operation for all rounds is that much shorter.",
+        ),
+        advice=LOOP_ADVICE,
+        measures=(("rounds per step", site.rounds, "count"), ("launches per step", site.launches, "count")),
+        claims=(site_claim(site),),
+    )
+
+
+OPERATOR_LOOP = step_rule(
+    "operator_loop",
+    _largest_loop,
+    Shares(MIN_LOOP_SAVING, high=0.4),
+    """
+Fires on the same operators at least eight times in a row, as a Python loop over parameters, items, experts, classes or time steps
+calls them, by what a replay of the step saves if one operation does the work of all rounds: the host works once, and each
+kernel costs only what exceeds the shortest one. Work of backward belongs to the loop of its forward operators. A row of layers is
+no loop: each round has products, and there are as many gradients of parameters as rounds. Without gradients, rounds with
+products do not count. Loops that load data and those of the optimizer have rules of their own.
+""",
+    topic="site",
+    steps=idle_steps,
+)
 
 COSTLY_PLACE = step_rule(
     "costly_place",
@@ -67,7 +104,7 @@ COSTLY_PLACE = step_rule(
     f"""
 Fires on what the replay of a trace saves without the work of one function (with stacks): its device work, its launches, and the
 host's waits there; or, from {limit_percent(MIN_OPERATOR_SAVING)} on, without one operator, wherever it is called; or without
-all work outside forward, loss, backward and optimizer. A function that the loop of a training step calls itself counts with all
+all work of a training step that has no backward pass. A function that the loop of a training step calls itself counts with all
 that it calls, unless that has a backward pass: an evaluation, a teacher, an average of the weights. Work of backward belongs to
 the place of its forward operator. Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix
 products, attention or recurrent layers (in a training step, only those with a backward pass) do not count, nor those with more

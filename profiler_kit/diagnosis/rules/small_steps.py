@@ -124,7 +124,7 @@ If the batch is small because memory is short, activation checkpointing or small
 training: the learning rate usually has to change with it. Gradient accumulation over small batches has the same fixed cost per
 batch.
 """,
-    topic="place",
+    topic="bound",
     steps=all_steps,
 )
 

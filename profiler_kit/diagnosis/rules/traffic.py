@@ -302,7 +302,7 @@ normalization, pooling, reductions, copies, indexing, the optimizer. Copies betw
 bandwidth, and do not count. Findings that say why such work is slow (pointwise chains, copies, attention by hand) precede this
 one.
 """,
-    topic="place",
+    topic="bound",
     states_share=False,
     keeps=0.5,  # fusing two operations halves their traffic, and so does a type of half the size
 )

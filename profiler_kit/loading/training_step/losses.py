@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -22,51 +21,49 @@ LabelKind = Literal["classes", "like", "binary", "none"]
 class NamedLoss:
     """A loss: its kind of labels, and a function of (output, label, whether the class dimension is the last).
 
-    `nodes`: the names of its autograd nodes; empty where others have the same.
+    `function`: its name in ``torch.nn.functional``.
     """
 
     labels: LabelKind
     value: Callable[[Tensor, Tensor, bool], Tensor]
-    nodes: tuple[str, ...] = ()
+    function: str
 
 
-def _cross_entropy(output: Tensor, label: Tensor, class_last: bool) -> Tensor:
-    if class_last and output.dim() > 2:
-        output, label = output.flatten(0, -2), label.flatten()
-    return F.cross_entropy(output, label)
+def _of_classes(loss: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, bool], Tensor]:
+    def value(output: Tensor, label: Tensor, class_last: bool) -> Tensor:
+        if class_last and output.dim() > 2:
+            output, label = output.flatten(0, -2), label.flatten()
+        return loss(output, label)
+
+    return value
 
 
 LOSSES: Final[dict[str, NamedLoss]] = {
-    "cross_entropy": NamedLoss(
-        labels="classes", value=_cross_entropy, nodes=("NllLossBackward0", "NllLoss2DBackward0")
-    ),
-    "mse": NamedLoss(labels="like", value=lambda o, y, _: F.mse_loss(o, y), nodes=("MseLossBackward0",)),
-    "l1": NamedLoss(labels="like", value=lambda o, y, _: F.l1_loss(o, y)),
-    "smooth_l1": NamedLoss(
-        labels="like", value=lambda o, y, _: F.smooth_l1_loss(o, y), nodes=("SmoothL1LossBackward0",)
-    ),
+    "cross_entropy": NamedLoss(labels="classes", value=_of_classes(F.cross_entropy), function="cross_entropy"),
+    "nll": NamedLoss(labels="classes", value=_of_classes(F.nll_loss), function="nll_loss"),  # of logarithms
+    "mse": NamedLoss(labels="like", value=lambda o, y, _: F.mse_loss(o, y), function="mse_loss"),
+    "l1": NamedLoss(labels="like", value=lambda o, y, _: F.l1_loss(o, y), function="l1_loss"),
+    "smooth_l1": NamedLoss(labels="like", value=lambda o, y, _: F.smooth_l1_loss(o, y), function="smooth_l1_loss"),
+    "huber": NamedLoss(labels="like", value=lambda o, y, _: F.huber_loss(o, y), function="huber_loss"),
     "bce_with_logits": NamedLoss(
         labels="binary",
         value=lambda o, y, _: F.binary_cross_entropy_with_logits(o, y),
-        nodes=("BinaryCrossEntropyWithLogitsBackward0",),
+        function="binary_cross_entropy_with_logits",
     ),
     "bce": NamedLoss(
         labels="binary",
         value=lambda o, y, _: F.binary_cross_entropy(o, y),  # of probabilities
-        nodes=("BinaryCrossEntropyBackward0",),
+        function="binary_cross_entropy",
     ),
 }
 # These use every floating-point output, not only the main one.
-_LOSS_NODE: Final = re.compile(r"\w*Loss\w*Backward\d+|KlDivBackward\d+|BinaryCrossEntropy\w*Backward\d+")
 REDUCTIONS: Final = ("sum", "mean")
 CHOICES: Final = (*LOSSES, *REDUCTIONS)
 
 
-def loss_of_nodes(names: Sequence[str]) -> str | None:
-    """The loss whose autograd node is in `names`; None if none is, and for a sum of several losses."""
-    by_node = {node: name for name, loss in LOSSES.items() for node in loss.nodes}
-    losses = [name for name in names if name in by_node or _LOSS_NODE.match(name)]
-    return by_node.get(losses[0]) if len(losses) == 1 else None
+def name_of_function(function: str) -> str:
+    """The name of the loss that a function of ``torch.nn.functional`` computes: its own if it is none of `LOSSES`."""
+    return next((name for name, loss in LOSSES.items() if loss.function == function), function)
 
 
 def as_mapping(output: object) -> object:

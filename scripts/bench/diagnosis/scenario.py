@@ -47,8 +47,8 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
     for cause, rules in {
         "data": "data_bound",
         "sync": "sync_waits",
-        "launch": "launch_bound host_overhead small_operators small_batch",
-        "python": "host_overhead launch_bound small_operators",
+        "launch": "launch_bound host_overhead small_operators small_batch operator_loop",
+        "python": "host_overhead launch_bound small_operators operator_loop",
         "threads": "thread_oversubscription",
         "optimizer": "optimizer_bound",
         "cold_start": "cold_start compile_time memory_allocation",
@@ -75,7 +75,7 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
         "straggler": "stragglers",
         "cpu_fallback": "cpu_fallback host_copies sync_waits",
         "unknown": "unknown_idle",
-        "place": "costly_place",
+        "place": "costly_place operator_loop",
     }.items()
 }
 

@@ -1,0 +1,203 @@
+"""The terms of a loss: the functions and modules that made the autograd nodes behind the tensor that backward starts from."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules import loss as loss_modules
+from torch.utils import _pytree as pytree
+
+from profiler_kit.meta.ownership import NO_SEQUENCE
+from profiler_kit.recording.phases import replaced
+
+Terms = tuple[str | None, ...]
+
+_MAX_NODES: Final = 10_000
+_NODE: Final = re.compile(r"(?:Cudnn)?(?P<name>\w*(?:Loss|KlDiv|CrossEntropy\w*?))(?:2[dD])?Backward\d+")
+# A node that adds, scales, selects or averages: its inputs are terms of the same loss.
+_LINEAR: Final = re.compile(
+    r"(?:Add|Sub|Rsub|Mul|Div|Neg|Sum|Mean|Nansum|Stack|Cat|Unbind|Select|Slice|Split|Squeeze|Unsqueeze|View|UnsafeView|Reshape"
+    r"|ReshapeAlias|Expand|ToCopy|Clone|Alias|Permute|T|Transpose|_DDPSink)Backward\d*"
+)
+_NO_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+@dataclass(slots=True)
+class _Calls:
+    """The outermost calls of some kind: the numbers of the first nodes made inside and after each, and its name."""
+
+    starts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    names: list[str | None] = field(default_factory=list)
+    depth: int = 0
+
+    def around(self, name: str | None, call: Callable[[], Any]) -> Any:
+        """The result of `call`, which is noted unless another one runs."""
+        if self.depth:
+            return call()
+        first, self.depth = torch._C._autograd._get_sequence_nr(), 1
+        try:
+            return call()
+        finally:
+            self.depth, end = 0, torch._C._autograd._get_sequence_nr()
+            if end > first:
+                self.starts.append(first)
+                self.ends.append(end)
+                self.names.append(name)
+
+    def of_node(self, number: int) -> int | None:
+        """The index of the call that made the node with this number."""
+        index = bisect_right(self.starts, number) - 1
+        return index if index >= 0 and number < self.ends[index] else None
+
+
+class LossWatch:
+    """Names the terms of the backward passes in the thread that calls `start`, in two steps or until `stop`.
+
+    A term is named by the outermost module that computes it and is none of `models` and not torch's; else by its function of
+    ``torch.nn.functional``, its node, or the class of its autograd function. What the loop computes by other operators has no
+    name. `guarded` runs what is ours.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], guarded: Callable[[Callable[[], None]], None]) -> None:
+        self._steps: list[list[Terms]] = [[]]
+        self._parts = {id(part) for model in models for part in nn.Module.modules(model)}
+        self._guarded = guarded
+        self._thread = 0
+        self._functions, self._modules = _Calls(), _Calls()
+        self._names: dict[int, tuple[nn.Module, str | None]] = {}
+        self._hooks = ExitStack()
+
+    @property
+    def losses(self) -> Sequence[Terms]:
+        """The terms of each backward pass that differs from those before, in the last step that has one."""
+        return next((losses for losses in reversed(self._steps) if losses), ())
+
+    def end_step(self) -> None:
+        """A step is over. The first one may have begun inside of ``cross_entropy(model(x), y)``: the second one counts."""
+        if len(self._steps) == 2:
+            self.stop()
+        else:
+            self._steps.append([])
+
+    def start(self) -> None:
+        """Watch the next backward passes."""
+        self._thread = threading.get_ident()
+        self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
+        if _has_compiled():  # it would compile again what calls a replaced function
+            return
+        for name in loss_functions():
+            self._hooks.enter_context(replaced(functional, name, self._wrapped_function))
+        self._hooks.enter_context(replaced(nn.Module, "__call__", self._wrapped_call))
+
+    def stop(self) -> None:
+        """Remove the hooks."""
+        self._hooks.close()
+        self._names.clear()
+
+    def _is_watched(self) -> bool:
+        return threading.get_ident() == self._thread and not torch.compiler.is_compiling()
+
+    def _wrapped_function(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self._is_watched():
+                return original(*args, **kwargs)
+            return self._functions.around(original.__name__, lambda: original(*args, **kwargs))
+
+        call.__name__, call.__doc__ = original.__name__, original.__doc__
+        return call
+
+    def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if not self._is_watched() or self._modules.depth:
+                return original(module, *args, **kwargs)
+            return self._modules.around(self._name_of(module), lambda: original(module, *args, **kwargs))
+
+        return call
+
+    def _name_of(self, module: nn.Module) -> str | None:
+        """The name of a module that computes a loss; None for those of torch, and for models, their parts and their wrappers."""
+        if id(module) not in self._names:
+            kind = type(module)
+            parts = nn.Module.modules(module) if "_modules" in vars(module) else ()
+            is_model = any(id(part) in self._parts for part in parts)
+            is_torch = kind.__module__.partition(".")[0] == "torch"
+            self._names[id(module)] = module, None if is_model or is_torch else kind.__name__
+        return self._names[id(module)][1]
+
+    def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_watched():
+                self._guarded(lambda: self._note(tensors))
+            return original(tensors, *args, **kwargs)
+
+        return backward
+
+    def _note(self, tensors: Any) -> None:
+        terms = tuple(dict.fromkeys(self._terms(tensors)))
+        if terms and terms not in self._steps[-1]:
+            self._steps[-1].append(terms)
+
+    def _terms(self, tensors: Any) -> Iterator[str | None]:
+        """The terms of the sum that `tensors` are, the nearest first."""
+        roots = [leaf.grad_fn for leaf in pytree.tree_leaves(tensors) if isinstance(leaf, Tensor)]
+        waiting: list[Any] = [root for root in roots if root is not None]
+        seen = set(waiting)
+        for node in waiting:
+            name, is_term = self._name_of_node(node)
+            if is_term or _LINEAR.fullmatch(node.name()) is None:
+                yield name
+                continue
+            inputs = [n for n, _ in node.next_functions if n is not None and n not in seen]
+            seen.update(inputs)
+            waiting += inputs[: _MAX_NODES - len(waiting)]
+
+    def _name_of_node(self, node: Any) -> tuple[str | None, bool]:
+        """The name of the term that `node` ends, and whether it ends one."""
+        number = node._sequence_nr()
+        if number < NO_SEQUENCE:
+            module, function = self._modules.of_node(number), self._functions.of_node(number)
+            if module is not None and self._modules.names[module] is not None:
+                return self._modules.names[module], True
+            if function is not None:
+                return self._functions.names[function], True
+            if module is not None and _NODE.fullmatch(node.name()) is None:
+                return None, True  # of a model
+        own = getattr(node, "_forward_cls", None)
+        return (own.__name__, True) if isinstance(own, type) else _name_of_operator(node)
+
+
+def loss_functions() -> tuple[str, ...]:
+    """The names of the functions of ``torch.nn.functional`` that the loss modules of torch call."""
+    called = [getattr(loss_modules, name).forward.__code__.co_names for name in loss_modules.__all__]
+    names = sorted({name for names in called for name in names if inspect.isfunction(getattr(functional, name, None))})
+    return tuple(name for name in names if "reduction" in inspect.signature(getattr(functional, name)).parameters)
+
+
+def _name_of_operator(node: Any) -> tuple[str | None, bool]:
+    """The function that `node` stands for, as of a function that the program imported by its name."""
+    match = _NODE.fullmatch(node.name())
+    if match is None:
+        return None, False
+    name = _NO_WORD.sub("_", match["name"]).lower()
+    first = node.next_functions[0][0] if node.next_functions else None
+    if name == "nll_loss" and first is not None and first.name().startswith("LogSoftmax"):
+        name = "cross_entropy" if first._sequence_nr() == node._sequence_nr() - 1 else name
+    return name, True
+
+
+def _has_compiled() -> bool:
+    """Whether the program has compiled anything by ``torch.compile``."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames"))

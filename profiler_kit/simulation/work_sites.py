@@ -1,0 +1,116 @@
+"""The places without which a step would save most, as records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Final, Literal
+
+import numpy as np
+
+from profiler_kit.attribution.result import phase_name
+from profiler_kit.records.traces import Saving, TracePhase, WorkSite
+from profiler_kit.simulation.graph import Bytes, Ids, Ints, Mask
+from profiler_kit.simulation.places import Places
+from profiler_kit.simulation.step_model import USUAL, StepModel
+from profiler_kit.traces.table import NONE
+
+MAX_SITES: Final = 6  # of each kind
+# What the step's own function launches besides is a place in it from a fifth of all launches on.
+MIN_STEP_LAUNCHES: Final = 0.2
+MAX_OPERATORS: Final = 3  # of a place
+MIN_RANGED_SAVING: Final = 0.02  # the range of a smaller saving says nothing
+
+
+def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
+    """Return the functions, operators, modules, loops and phases without which a step would save most."""
+    places = model.labels.places
+    # where nothing trains, a loop calls the model, and nothing else shows it
+    kinds = [kind for kind in places.groupings if kind != "call" or places.trains]
+    sites = [site for kind in kinds for site in _sites_by(model, kind)]
+    alone = {(site.source, site.launches) for site in sites}  # functions that call no other
+    return tuple(site for site in sites if (site.call, site.launches) not in alone or not site.call)
+
+
+def _sites_by(model: StepModel, kind: str) -> list[WorkSite]:
+    """Return the largest places of a kind, largest saving first."""
+    places = model.labels.places
+    grouping, ns = places.groupings[kind], model.untraced[USUAL].duration_ns
+    index = {name: i for i, name in enumerate(dict.fromkeys(name for name in grouping.names if name))}
+    group = np.array([*(index.get(name, NONE) for name in grouping.names), NONE], np.int32)
+    node, piece = group[grouping.node], group[grouping.piece]
+    device = model.traced.is_device & (node != NONE)
+    totals = np.bincount(node[device], ns[device], minlength=len(index)).astype(np.float64)
+    pieces = places.pieces
+    totals += np.bincount(piece[piece != NONE], pieces.ns[piece != NONE], minlength=len(index))
+    largest = [list(index)[i] for i in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist()]
+    sites = (_site(model, kind, name, node == index[name], piece == index[name]) for name in largest)
+    return sorted((site for site in sites if site is not None), key=lambda site: -site.saving.median)
+
+
+def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask) -> WorkSite | None:
+    """Return the place of the nodes `members` and of `pieces`; None for a function that is the step, unless it launches much."""
+    places, is_device, ns = model.labels.places, model.traced.is_device, model.untraced[USUAL].duration_ns
+    work = np.flatnonzero(members & is_device)
+    launch_share = len(work) / max(int(is_device.sum()), 1)
+    if name in places.step_functions and launch_share < MIN_STEP_LAUNCHES:
+        return None
+    place = places.place(kind, name)
+    savings = [model.saving_without(place)]
+    if savings[USUAL] >= MIN_RANGED_SAVING:
+        savings += [model.saving_without(place, cost) for cost in range(1, len(model.untraced))]
+    computes = _computes(places, model.labels.is_product, whole=kind == "call")
+    site = WorkSite(
+        source=name if kind == "function" else "",
+        operator=name if kind == "operator" else "",
+        module=name if kind == "module" else "",
+        call=name if kind == "call" else "",
+        has_gradient=kind != "gradient",
+        phase=_longest_phase(
+            np.concatenate((model.labels.phase[work], places.piece_phase[pieces])),
+            np.concatenate((ns[work], places.pieces.ns[pieces])),
+        ),
+        launches=len(work) / max(model.traced.steps, 1),
+        launch_share=launch_share,
+        product_share=float(ns[members & computes].sum()) / max(int(ns[members].sum()), 1),
+        saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
+        operators=_longest_operators(model, np.flatnonzero(members)) if kind != "operator" else (),
+    )
+    return _with_loop(site, places, name, work) if kind == "loop" else site
+
+
+def _with_loop(site: WorkSite, places: Places, name: str, work: Ids | Ints) -> WorkSite:
+    """Return the place of a loop with its name, its rounds per step, and the function that runs it where that is known."""
+    number = list(places.groupings["loop"].names).index(name)
+    rounds = places.loops.loops[number].rounds
+    sources = Counter(places.sites[i].source for i in places.site[work].tolist() if i != NONE)
+    source = sources.most_common(1)[0][0] if sources else ""
+    return replace(site, loop=name, rounds=rounds, within=source)
+
+
+def _computes(places: Places, is_product: Mask, *, whole: bool) -> Mask:
+    """Return which nodes are the purpose of a step: operators that launch products, in a training step only with a backward pass.
+
+    `whole`: for a call with all that it calls. Then all work with a backward pass is the purpose.
+    """
+    products = {places.sites[i].operator for i in np.unique(places.site[is_product]).tolist() if i != NONE}
+    purpose = (
+        site.has_backward and (whole or site.operator in products) if places.trains else site.operator in products
+        for site in places.sites
+    )
+    mask: Mask = np.array([*purpose, False])[places.site]
+    return mask
+
+
+def _longest_operators(model: StepModel, nodes: Ids | Ints) -> tuple[str, ...]:
+    """Return the operators with the most time in `nodes`, at most `MAX_OPERATORS`."""
+    totals: Counter[str] = Counter()
+    places, ns = model.labels.places, model.untraced[USUAL].duration_ns
+    for site, duration in zip(places.site[nodes].tolist(), ns[nodes].tolist(), strict=True):
+        totals[places.sites[site].operator if site != NONE else ""] += duration
+    return tuple(name for name, _ in totals.most_common() if name)[:MAX_OPERATORS]
+
+
+def _longest_phase(phase: Bytes, ns: Ints) -> TracePhase | Literal[""]:
+    known = phase != NONE
+    return phase_name(int(np.bincount(phase[known], ns[known]).argmax())) if known.any() else ""

@@ -1,0 +1,115 @@
+"""The terms of losses that a loop computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.functional import cross_entropy, mse_loss, nll_loss
+
+from profiler_kit.loading.training_step.losses import LOSSES
+from profiler_kit.recording.loss_terms import LossWatch, Terms, loss_functions
+
+CLASSES, LABELS = torch.tensor([0, 1, 2, 0]), torch.rand(4, 3)
+
+
+class Model(nn.Module):
+    """A model that can compute its loss, as those of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.loss = Body(), nn.CrossEntropyLoss()
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        output: Tensor = self.body(x)
+        return output if y is None else self.loss(output, y)
+
+
+class Body(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(5, 3)
+
+
+class Dice(nn.Module):
+    def forward(self, output: Tensor, label: Tensor) -> Tensor:
+        return 1 - (output.sigmoid() * label).sum() / (functional.mse_loss(output, label) + 1)
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, output: Tensor) -> Tensor:
+        return output.sum()
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient.expand(4, 3)
+
+
+def watched(model: nn.Module, *losses: Callable[[], Tensor]) -> Sequence[Terms]:
+    watch = LossWatch([model], lambda action: action())
+    watch.start()
+    try:
+        for loss in losses:
+            loss().backward()
+    finally:
+        watch.stop()
+    return watch.losses
+
+
+@pytest.mark.parametrize(
+    ("terms", "loss"),
+    [
+        (("l1_loss",), lambda model, x: nn.L1Loss()(model(x), LABELS)),
+        (("cross_entropy",), lambda model, x: functional.cross_entropy(model(x), CLASSES, label_smoothing=0.1)),
+        (("cross_entropy",), lambda model, x: cross_entropy(model(x), CLASSES)),  # imported by its name
+        (("nll_loss",), lambda model, x: nll_loss(model(x).log_softmax(1).clamp(-9), CLASSES)),
+        (("cross_entropy",), lambda model, x: model(x, CLASSES) / 4),
+        (("kl_div",), lambda model, x: nn.KLDivLoss(reduction="batchmean")(model(x).log_softmax(1), LABELS)),
+        (
+            ("triplet_margin_loss", "huber_loss"),
+            lambda model, x: (
+                nn.TripletMarginLoss()(model(x), LABELS, model(2 * x)) + 0.5 * functional.huber_loss(model(x), LABELS)
+            ),
+        ),
+        (("Dice", "mse_loss"), lambda model, x: Dice()(model(x), LABELS) + mse_loss(model(x), LABELS)),
+        (("mse_loss", None), lambda model, x: functional.mse_loss(model(x), LABELS) + model(x).exp().mean()),
+        ((None,), lambda model, x: -model(x).mean()),
+        ((None,), lambda model, x: -torch.distributions.Categorical(logits=model(x)).log_prob(CLASSES).mean()),
+        (("Scaled",), lambda model, x: Scaled.apply(model(x))),
+    ],
+)
+def test_terms(terms: Terms, loss: Callable[[nn.Module, Tensor], Tensor]) -> None:
+    model = Model()
+    assert watched(model, lambda: loss(model, torch.rand(4, 5))) == [terms]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_named_loss_is_recognized_by_its_function(name: str) -> None:
+    output = nn.Parameter(torch.rand(4, 3))
+    label = CLASSES if LOSSES[name].labels == "classes" else LABELS
+    assert LOSSES[name].function in loss_functions()
+    assert watched(Model(), lambda: LOSSES[name].value(output, label, False)) == [(LOSSES[name].function,)]
+
+
+def test_backward_passes_that_differ() -> None:
+    model, x = Model(), torch.rand(4, 5)
+    judge = lambda: functional.mse_loss(model(x), LABELS)  # noqa: E731
+    assert watched(model, judge, judge, lambda: model(x).mean()) == [("mse_loss",), (None,)]
+
+
+def test_everything_is_as_before() -> None:
+    before = [getattr(functional, name) for name in loss_functions()]
+    call, backward = nn.Module.__call__, torch.autograd.backward
+    watched(Model())
+    assert [getattr(functional, name) for name in loss_functions()] == before
+    assert (nn.Module.__call__, torch.autograd.backward) == (call, backward)
+
+
+def test_an_error_inside_a_loss_is_that_of_the_program() -> None:
+    model = Model()
+    with pytest.raises(RuntimeError):
+        watched(model, lambda: functional.mse_loss(model(torch.rand(4, 6)), LABELS))
