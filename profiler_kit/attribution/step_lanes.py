@@ -14,13 +14,14 @@ from profiler_kit.attribution.device_time import device_time
 from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.host_activity import user_calls
 from profiler_kit.attribution.result import Attribution, phase_name
-from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, EventSpan, StepTimeline
+from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, EventSpan, HostCall, StepTimeline
 from profiler_kit.records.runs import Span, SpanKind
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.names import NODE_PREFIX
 from profiler_kit.traces.table import NONE, Ids, Kind
 
 MAX_TIMELINE_SPANS: Final = 12_000  # more boxes make a page slow and large
+MAX_CALLS: Final = 2_000  # of the tree of calls
 MAX_PYTHON_LANES: Final = 4  # levels of the user's functions; deeper ones are part of their caller's box
 
 
@@ -53,6 +54,7 @@ def step_timeline(attribution: Attribution, spans: Sequence[Span]) -> StepTimeli
         host_end_ns=host_end,
         spans=tuple(_grouped([span for span in inside if id(span) in kept], _autograd_threads(attribution))),
         omitted=len(inside) - len(shown),
+        calls=events.calls(),
     )
 
 
@@ -74,6 +76,54 @@ def _autograd_threads(attribution: Attribution) -> dict[str, str]:
     return {f"host thread {name}": f"autograd thread {name}" for name in names}
 
 
+class _CallTree:
+    """Calls by thread and place, added in the order of their starts, callers before what they call."""
+
+    def __init__(self) -> None:
+        self._below: dict[int, dict[str, int]] = {}  # the nodes below each node, -1 for the threads, by name
+        self._names: list[str] = []
+        self._ns: list[int] = []
+        self._open: dict[
+            int, list[tuple[int, int]]
+        ] = {}  # of each thread, the nodes that have not ended, and their ends
+
+    def add(self, thread: str, name: str, start_ns: int, end_ns: int) -> None:
+        """Add a call of `name`."""
+        root = self._node(-1, thread)
+        around = self._open.setdefault(root, [])
+        while around and around[-1][1] <= start_ns:
+            around.pop()
+        if not around:
+            self._ns[root] += end_ns - start_ns
+        node = self._node(around[-1][0] if around else root, name)
+        self._ns[node] += end_ns - start_ns
+        around.append((node, end_ns))
+
+    def _node(self, parent: int, name: str) -> int:
+        siblings = self._below.setdefault(parent, {})
+        if name not in siblings:
+            siblings[name] = len(self._names)
+            self._names.append(name)
+            self._ns.append(0)
+        return siblings[name]
+
+    def calls(self) -> tuple[HostCall, ...]:
+        """Return the calls in pre-order, those that take longest first, without the shortest of too many."""
+        least = sorted(self._ns, reverse=True)[: MAX_CALLS + 1][MAX_CALLS:] or [0]
+        ordered: list[HostCall] = []
+        pending = [(root, -1) for root in self._longest_last(-1)]
+        while pending:
+            node, parent = pending.pop()
+            if self._ns[node] <= least[0]:
+                continue
+            ordered.append(HostCall(name=self._names[node], parent=parent, ns=self._ns[node]))
+            pending += [(child, len(ordered) - 1) for child in self._longest_last(node)]
+        return tuple(ordered)
+
+    def _longest_last(self, node: int) -> list[int]:
+        return sorted(self._below.get(node, {}).values(), key=self._ns.__getitem__)
+
+
 class _Events:
     """The events of a trace between two times, as lanes."""
 
@@ -89,6 +139,25 @@ class _Events:
         """Yield the spans of threads and streams."""
         yield from self._thread_lanes()
         yield from self._stream_lanes()
+
+    def calls(self) -> tuple[HostCall, ...]:
+        """Return the user's functions, operators and runtime calls as trees, calls of one name at one place together."""
+        host = self._attribution.host
+        tree, titles = _CallTree(), _autograd_threads(self._attribution)
+        for position in self._called().tolist():
+            thread = f"host thread {self._attribution.table.threads[int(host.thread[position])].thread}"
+            start = max(int(host.start_ns[position]), self._start_ns)
+            end = min(int(host.end_ns[position]), self._end_ns)
+            tree.add(titles.get(thread, thread), self._name(position).removeprefix(NODE_PREFIX), start, end)
+        return tree.calls()
+
+    def _called(self) -> Ids:
+        """Return the events of the host that are the program's: no libraries' Python functions, and no marks."""
+        kind = self._attribution.table.kind[self._attribution.host.rows[self._host]]
+        is_user = user_calls(self._attribution, self._host) == self._host
+        is_called = (kind == Kind.OPERATOR) | (kind == Kind.RUNTIME) | ((kind == Kind.PYTHON) & is_user)
+        called: Ids = self._host[is_called]
+        return called
 
     def replacing(self, spans: Iterable[Span]) -> Iterator[Span]:
         """Yield `spans` without merged kernels, which the streams have one by one; idle ones have the work that ends them."""

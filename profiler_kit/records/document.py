@@ -118,7 +118,8 @@ class Chart:
     - ``intervals``: `unit`; `rows`, each with `name`, `value`, `note`, and `low` and `high` where known, and the `outcome` and
       the `ratio` (a text) against the row called `baseline`, None without one.
     - ``icicle``: `sizes`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`, `path`, `type`, the
-      index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
+      index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent. In a
+      comparison, its `change`: the difference over the larger side. `subject`, where present: what the boxes are.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
       FLOP/byte, `rate` in FLOP/s and `ns`.
     - ``scatter``: `x` and `y`, each with `title` and `unit`; `points`, each with `name`, `group`, `x` and `y`, above zero. Both
@@ -132,7 +133,8 @@ class Chart:
       `path`, `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key the
       figures of both sides including children, None where the module does not exist.
     - ``waterfall``: `unit`; `rows`, each with `name`, `start`, `end`, and `total`, which is true for the first and the last.
-    - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point.
+    - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point. `bands`, where
+      present: ranges of points, each with `name`, `start` and `end`.
     """
 
     kind: ChartKind

@@ -44,12 +44,25 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostCall:
+    """Calls of one function, operator or runtime function at one place of the host's call tree, `ns` with what they call.
+
+    `parent`: the index of the caller in pre-order, -1 for a thread.
+    """
+
+    name: str
+    parent: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeline:
     """The lanes of one step, from its start on the host to the end of its work on the device.
 
     - `step`: its number, if marked. `index`: that of `Span.step`; None if the whole trace is shown.
     - `host_end_ns`: its end on the host. Until `end_ns` the device still works on it, and the host on later steps.
     - `omitted`: the number of spans that were left out because they are the shortest.
+    - `calls`: the calls of host threads in the step, as trees.
     - `clock_ns`: how far its clock is ahead of that of the other ranks; None if it is not known.
     """
 
@@ -60,6 +73,7 @@ class StepTimeline:
     spans: tuple[Span, ...]
     index: int | None = None
     omitted: int = 0
+    calls: tuple[HostCall, ...] = ()
     clock_ns: int | None = None
 
     def is_of_another_step(self, span: Span) -> bool:

@@ -130,6 +130,10 @@ def _lines(chart: Chart) -> Figure:
     picture, axes = canvas(chart.title, 4.0)
     steps = range(1, len(points) + 1)
     handles = []
+    for index, band in enumerate(data.get("bands", ())):
+        axes.axvspan(
+            band["start"] + 1, band["end"] + 1, color=color_of(band["name"], index), alpha=0.12, linewidth=0,
+        )  # fmt: skip
     for index, line in enumerate(data["lines"]):
         handles += axes.plot(
             steps, line["values"], color=color_of(line["name"], index), linewidth=1.2, drawstyle="steps-post"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.document import Block, Chart, Document, Paragraph, Section, Table
 from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import TraceReport
@@ -52,7 +52,7 @@ def traces_document(
         drawings = [
             chart
             for index, timeline in sorted(timelines.items())
-            for chart in charts.timeline_chart(timeline, _timeline_name(report, index), shared)
+            for chart in _step_charts(timeline, _timeline_name(report, index), shared)
         ]
         sections.insert(place, Section(title="Timeline", blocks=tuple(drawings)))
     return Document(
@@ -62,6 +62,11 @@ def traces_document(
         json=lambda: dumps(report),
         full=lambda: trace_tables.trace_data_tables(report, by),
     )
+
+
+def _step_charts(timeline: StepTimeline, name: str, shared: charts.ClockRange | None) -> Iterator[Chart]:
+    yield from charts.timeline_chart(timeline, name, shared)
+    yield from charts.call_chart(timeline, name)
 
 
 def _timeline_name(report: TraceReport, index: int) -> str:

@@ -10,7 +10,7 @@ from inspection_traces import Event, call, kernel, launch, mark, node, op, table
 
 from profiler_kit.attribution.annotation_lanes import build_annotation
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.step_lanes import MAX_PYTHON_LANES, MAX_TIMELINE_SPANS, step_timeline
+from profiler_kit.attribution.step_lanes import MAX_CALLS, MAX_PYTHON_LANES, MAX_TIMELINE_SPANS, step_timeline
 from profiler_kit.records.lanes import EventSpan, StepTimeline
 
 
@@ -87,6 +87,37 @@ def test_idle_time_has_the_work_that_ends_it(timeline: StepTimeline) -> None:
     assert ended[60_000].start_ns == timeline.start_ns + 25_000
     assert ended[60_000].launch_ns == timeline.start_ns + 52_000
     assert ended[60_000].source == "model.py(7): forward"
+
+
+def test_calls_are_trees_of_the_time_in_the_step(timeline: StepTimeline) -> None:
+    calls = timeline.calls
+
+    def path(index: int) -> tuple[str, ...]:
+        return (*path(calls[index].parent), calls[index].name) if index >= 0 else ()
+
+    ns = {path(i)[1:]: one.ns for i, one in enumerate(calls) if one.parent >= 0}
+    step_ns = timeline.host_end_ns - timeline.start_ns
+    main = ("train.py(30): main",)
+    inner = (*main, "train.py(12): step")
+    launch_of = (*inner, "model.py(7): forward", "aten::conv2d", "aten::cudnn_convolution", "cudaLaunchKernel")
+    assert ns[main] == step_ns, "cut to the step"
+    assert ns[inner] == 94_000
+    assert ns[launch_of] == 1_000
+    assert ns["ConvolutionBackward0",] == 10_000
+    threads = {one.name.split()[0]: one.ns for one in calls if one.parent < 0}
+    assert threads["host"] == step_ns
+    for index, parent in enumerate(calls):
+        assert parent.parent < index
+        assert sum(child.ns for child in calls if child.parent == index) <= parent.ns
+
+
+def test_calls_of_one_name_at_one_place_are_together_and_the_shortest_are_left_out(tmp_path: Path) -> None:
+    events = [mark("ProfilerStep#1", 0, 100_000), *(op("aten::relu", 10 * i, 10 * i + 2) for i in range(50))]
+    events += [op(f"aten::op{i}", 1000 + 10 * i, 1003 + 10 * i + i / 1000) for i in range(MAX_CALLS)]
+    calls = timeline_of(tmp_path, events).calls
+    assert next(one.ns for one in calls if one.name == "aten::relu") == 100_000
+    assert len(calls) <= MAX_CALLS
+    assert "aten::op0" not in {one.name for one in calls}
 
 
 def test_deep_functions_are_part_of_their_callers(tmp_path: Path) -> None:

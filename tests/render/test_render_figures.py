@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import pytest
 from sample_reports import hostile, v0_h100
 from trace_reports import convnet, nested, traces, two_ranks
@@ -132,6 +134,18 @@ def test_user_settings_change_nothing() -> None:
     with matplotlib.rc_context({"font.size": 30, "text.usetex": True, "savefig.dpi": 20}):
         assert image(chart("bars")) == expected
         assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_boxes_of_a_comparison_are_colored_by_the_change() -> None:
+    from matplotlib.collections import PolyCollection
+
+    drawn = chart("icicle")
+    nodes = [{**node, "change": change} for node, change in zip(drawn.data["nodes"], (0.5, -1.0), strict=True)]
+    boxes = figure(replace(drawn, data={**drawn.data, "nodes": nodes})).axes[0].collections[0]
+    assert isinstance(boxes, PolyCollection)
+    (red, _, blue, _), (other_red, _, other_blue, _) = np.asarray(boxes.get_facecolor()).tolist()
+    assert red > blue, "orange, which grew"
+    assert other_red < other_blue
 
 
 def test_bars_are_stacked_to_their_totals() -> None:

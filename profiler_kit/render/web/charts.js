@@ -91,7 +91,7 @@ const draw = {
   },
 
   lines(element, data, tools) {
-    const { points, lines, unit } = data, most = Math.max(1, ...lines.flatMap((line) => line.values));
+    const { points, lines, unit, bands = [] } = data, most = Math.max(1, ...lines.flatMap((line) => line.values));
     let area = { left: 0, right: 1 };
     const draw = surface(element, { height: () => 300, paint });
     const view = zooming(element, tools, [0, points.length], () => area, () => draw(), "Whole step");
@@ -99,7 +99,7 @@ const draw = {
     if (lines.length > 1) legend(tools, lines.map((line, i) => [line.name, colorOf(line.name, i)]));
     function paint(kit, wide, high) {
       const label = (value) => text(value, unit), values = ticks(0, 1.04 * most, 6, unit);
-      area = { left: gutter(kit, values.map(label)), top: 8, right: wide - 12, bottom: high - 42 };
+      area = { left: gutter(kit, values.map(label)), top: bands.length ? 22 : 8, right: wide - 12, bottom: high - 42 };
       const scale = linear(view.from, view.to, area.left, area.right), level = linear(0, 1.04 * most, area.bottom, area.top), { context } = kit;
       verticalAxis(kit, area, level, values, label);
       const numbers = ticks(view.from, view.to, tickCount(area), "count").filter(Number.isInteger);
@@ -110,6 +110,12 @@ const draw = {
       context.beginPath();
       context.rect(area.left, 0, area.right - area.left, high);
       context.clip();
+      bands.forEach((band, i) => {
+        const [left, right] = [scale(band.start), scale(band.end)], color = colorOf(band.name, i), room = Math.min(right, area.right) - Math.max(left, area.left);
+        kit.rect(left, 2, right - left - 1, 16, color);
+        kit.rect(left, area.top, right - left, area.bottom - area.top, color, 0.07);
+        if (room > 24) kit.text(band.name, Math.max(left, area.left) + 4, 10, { color: inkOn(color), most: room - 8, size: 11 });
+      });
       lines.forEach((line, i) => {
         const steps = line.values.slice(first, last).flatMap((value, j) => [[scale(first + j), level(value)], [scale(first + j + 1), level(value)]]);
         kit.area([[scale(first), area.bottom], ...steps, [scale(last), area.bottom]], colorOf(line.name, i), 0.2);

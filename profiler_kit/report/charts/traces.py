@@ -149,6 +149,36 @@ def rank_chart(ranks: Ranks) -> Iterator[Chart]:
     )
 
 
+def call_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
+    """The host's time in one step by call; nothing without calls. `trace`: its name, where there are several."""
+    if not timeline.calls:
+        return
+    number = f"step {timeline.step}" if timeline.step is not None else "the trace"
+    yield Chart(
+        kind="icicle",
+        name="calls",
+        title=f"Host time by call, {number}{f', {trace}' if trace else ''}",
+        text="Each box is a function of the user, an operator or a call of the device's runtime, as wide as its time, with "
+        "what it calls below. Calls of one name at one place are one box.",
+        data=ChartData(lambda: _call_data(timeline)),
+    )
+
+
+def _call_data(timeline: StepTimeline) -> dict[str, Any]:
+    """All threads as one tree."""
+    total_ns = sum(call.ns for call in timeline.calls if call.parent < 0)
+    nodes: list[dict[str, Any]] = [
+        {"name": "(all threads)", "path": "(all threads)", "type": "", "parent": -1, "share": None, "time": total_ns}
+    ]
+    for call in timeline.calls:
+        above = nodes[call.parent + 1]
+        path = f"{above['path']} > {call.name}" if call.parent >= 0 else call.name
+        nodes.append(
+            {"name": call.name, "path": path, "type": "", "parent": call.parent + 1, "share": None, "time": call.ns}
+        )
+    return {"subject": "calls", "sizes": [{"key": "time", "title": "time", "unit": "ns"}], "nodes": nodes}
+
+
 class ClockRange(NamedTuple):
     """From the first start to the last end of several timelines, in ns on their common clock."""
 
