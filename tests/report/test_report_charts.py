@@ -11,6 +11,7 @@ from sample_reports import v0_cuda, v0_h100, v1_h100
 from trace_reports import ms, trace, traces
 
 from profiler_kit.comparison.compare import compare
+from profiler_kit.pipeline.compare import compare_traces as compare_files
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.trace_reading import MAX_TIMELINES
 from profiler_kit.records.comparison import LayerChange, LayerFigures, LayerKind
@@ -28,6 +29,7 @@ from profiler_kit.report.charts.reports import configuration_chart, memory_chart
 from profiler_kit.report.charts.results import sweep_chart
 from profiler_kit.report.charts.traces import MAX_BARS, call_chart, rank_chart, time_chart, timeline_chart
 from profiler_kit.report.sweeps import sweep_rows
+from profiler_kit.report.trace_comparison import trace_comparison_document
 from profiler_kit.report.trace_tables import phase_lines
 
 STRANGERS = Path(__file__).parent.parent / "fixtures" / "traces" / "strangers"
@@ -293,3 +295,23 @@ def test_the_calls_of_a_step_are_one_tree() -> None:
     assert len(nodes) == len(timeline.calls)
     assert all(node["path"].endswith(node["name"]) for node in nodes)
     assert list(call_chart(replace(timeline, calls=()))) == []
+
+
+def test_the_steps_of_compared_traces_begin_at_the_same_time() -> None:
+    compared = compare_files(str(DDP), str(RANKS / "rank0.json.gz"), on_progress=lambda _: None, timelines=True)
+    document = trace_comparison_document(compared.comparison, timelines=compared.timelines)
+    charts = [
+        block.data
+        for section in document.sections
+        for block in section.blocks
+        if isinstance(block, Chart) and block.kind == "timeline"
+    ]
+    longest = max(timeline.end_ns - timeline.start_ns for timeline in compared.timelines)
+    assert [data["shared_ns"] for data in charts] == [[0, longest]] * 2
+    assert len({tuple(data["lanes"]) for data in charts}) == 2, "each side has its own"
+    assert compare_files(str(DDP), str(DDP), on_progress=lambda _: None).timelines == (), "only on request"
+
+
+def test_the_ranks_of_two_jobs_have_no_timelines() -> None:
+    compared = compare_files(str(RANKS), str(RANKS), on_progress=lambda _: None, timelines=True)
+    assert compared.timelines == ()

@@ -205,7 +205,7 @@ def timeline_chart(timeline: StepTimeline, trace: str = "", shared: ClockRange |
         text="What host and device do over time. The band is the step on the host; work of other steps is pale. Drag to move; "
         "turn the wheel with Ctrl pressed to zoom; drag with Shift pressed to measure. Click a box to see its operator, module, "
         f"launch and line; the keys N and P go to the next and the previous one, J and K to another lane."
-        f"{' All ranks are on one clock and show the same time.' if shared else ''}{omitted}",
+        f"{' The timelines are on one clock and show the same time.' if shared else ''}{omitted}",
         data=ChartData(lambda: {**_timeline_data(timeline), **_shared_range(timeline, shared)}),
     )
 
