@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import profiler_kit
-from profiler_kit.cli.main import main
+from profiler_kit.cli import main
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.registry import devices
 from profiler_kit.forecast.step import forecast_step, spread_of
@@ -96,10 +96,10 @@ def counted(path: Path, *options: str) -> dict[str, object]:
 def test_count_has_a_forecast_for_the_device_that_the_user_names(tmp_path: Path) -> None:
     path = write_model(tmp_path)
     assert counted(path)["forecast"] is None
-    report = profiler_kit.load_report(str(path.with_suffix(".json")))
+    report = profiler_kit.read_report(str(path.with_suffix(".json")))
     assert report.static is not None
     counted(path, "--gpu", "h100")
-    report = profiler_kit.load_report(str(path.with_suffix(".json")))
+    report = profiler_kit.read_report(str(path.with_suffix(".json")))
     assert report.static is not None
     forecast = report.static.forecast
     assert forecast is not None
@@ -114,7 +114,7 @@ def test_more_work_takes_longer_and_another_card_is_scaled(tmp_path: Path) -> No
     times = []
     for path, gpu in ((small, "h100"), (large, "h100"), (large, "a100")):
         counted(path, "--gpu", gpu)
-        static = profiler_kit.load_report(str(path.with_suffix(".json"))).static
+        static = profiler_kit.read_report(str(path.with_suffix(".json"))).static
         assert static is not None
         assert static.forecast is not None
         assert static.forecast.is_scaled == (gpu == "a100")
