@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Final
 from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import DEFAULT_DEVICE, architecture_names, devices, find_device
 from profiler_kit.errors import KitError
-from profiler_kit.forecast.step import forecast_step
-from profiler_kit.forecast.work import Arithmetic
 from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S, as_target_errors
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.counts import MemoryOptions, StaticCount
@@ -22,6 +20,7 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 if TYPE_CHECKING:
+    from profiler_kit.forecast.work import Arithmetic
     from profiler_kit.loading import Target
 
 # Errors that running the user's code again, or an optimizer, may raise. The count remains valid without the memory.
@@ -100,6 +99,7 @@ def with_memory(
     With `is_measured`, the step also runs on the device, and notes about an inexact prediction say that measured peaks are
     not affected.
     """
+    from profiler_kit.forecast.step import forecast_step
     from profiler_kit.memory import Setup, simulate_step
 
     has_forecast = is_selected or is_measured
@@ -125,6 +125,8 @@ def with_memory(
 def _arithmetic() -> Arithmetic:
     """The arithmetic of float32 that the user's file has set."""
     import torch
+
+    from profiler_kit.forecast.work import Arithmetic
 
     return Arithmetic(
         tf32_products=torch.backends.cuda.matmul.allow_tf32, tf32_convolutions=torch.backends.cudnn.allow_tf32

@@ -36,9 +36,10 @@ def attribute_run_trace(run: ConfigRun, trace: Path, *, whole_marks: bool = Fals
 
     `whole_marks`: the marks of steps hold nothing of the tool.
     """
-    from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
+    from profiler_kit.attribution.annotation_lanes import build_annotation
     from profiler_kit.attribution.loss_shares import loss_shares
     from profiler_kit.attribution.run_figures import attribute_run
+    from profiler_kit.attribution.step_lanes import step_timeline
 
     try:
         attribution = _attribute_file(trace)

@@ -94,10 +94,11 @@ class LayerRow:
     """A module, a pseudo path such as ``(loss)``, or several of them merged into one row.
 
     `counted`, `timed`, `predicted`, `floor`: figures excluding children; `counted_total`, `timed_total`, `predicted_total`,
-    `floor_total`: including descendants. None is unknown: not counted, no traced run, no forecast. `families`: (kernel family,
-    ns), excluding children. `floor`: shortest possible time by the roofline; `math`: the arithmetic whose peak it uses.
-    `counted_step`, `timed_step`, `floor_step`: figures of the whole step, for shares. `convention`: name of the counting convention.
-    `fvcore_macs`: MACs by fvcore including descendants, of a cross-check. `title`: text that pages show instead of the path.
+    `floor_total`: including descendants. None is unknown: not counted, no traced run, no forecast. `families`: (kernel
+    family, ns), excluding children. `floor`: shortest possible time by the roofline; `math`: the arithmetic whose peak it
+    uses. `counted_step`, `timed_step`, `floor_step`: figures of the whole step, for shares. `convention`: name of the
+    counting convention. `fvcore_macs`: MACs by fvcore including descendants, of a cross-check. `title`: text that pages
+    show instead of the path.
     """
 
     path: str

@@ -164,9 +164,8 @@ def errors(table: PriceTable, networks: list[Network], calls: list[Call]) -> Non
     print(f"\n{'networks':24}{'number':>8}{'median error %':>16}{'90 % below':>12}{'median bias %':>15}")
     for name, values in groups.items():
         size = np.abs(values)
-        print(
-            f"{name:24}{len(values):8}{100 * np.median(size):16.1f}{100 * np.quantile(size, 0.9):12.1f}{100 * np.median(values):15.1f}"
-        )
+        median, most, bias = 100 * np.median(size), 100 * np.quantile(size, 0.9), 100 * np.median(values)
+        print(f"{name:24}{len(values):8}{median:16.1f}{most:12.1f}{bias:15.1f}")
     print(f"\ninside the 80 % interval: {100 * inside / len(groups['all']):.0f} %")
 
 
