@@ -13,6 +13,8 @@ _IGNORED_TYPES: Final = (
     torch.layout,
     torch.memory_format,
     torch.Generator,
+    torch.UntypedStorage,  # its text has every element
+    torch.TypedStorage,
 )  # differ for tensors without data, or carry no information
 
 
