@@ -7,12 +7,11 @@ A network that fails or hangs is skipped. Each network runs two warm-up steps, f
 every op, and a traced step without ranges. If both have the same kernels in the same order, the ranges of the first say which op
 launched a kernel, and the second has its natural duration: ranges slow the host, and a device that waits is slower.
 
-A line holds `family`, `seed` (the number), `host`, `mode`, `params`, `peak` (bytes), `step_ns` of the timed steps, `kernel_ns`
-of a step, `natural` (1 if the durations are those of the second traced step), `unowned_us` (of kernels without an op), and
-`rows`, one per distinct call: op, text of its arguments, text of its outputs, number of calls, mean time of the kernels of a call
-(us), and of the first call the number of kernels and the names of the first three. In `mode`, `p` is the precision ("fp32" has
-TF32 in convolutions only, "bf16" and "fp16" are autocast, "bf16pure" has bfloat16 parameters), `cl` channels last, `opt` the
-optimizer.
+A line holds `family`, `seed` (the number), `host`, `mode`, `params`, `step_ns` of the timed steps, `kernel_ns` of a step,
+`natural` (1 if the durations are those of the second traced step), `unowned_us` (of kernels without an op), and `rows`, one per
+distinct call: op, text of its arguments, text of its outputs, number of calls, mean time of the kernels of a call (us), and of
+the first call the number of kernels and the names of the first three. In `mode`, `p` is the precision ("fp32" has TF32 in
+convolutions only, "bf16" and "fp16" are autocast, "bf16pure" has bfloat16 parameters), `cl` channels last, `opt` the optimizer.
 """
 
 from __future__ import annotations
@@ -161,7 +160,6 @@ def record_network(number: int, family: str, device: str, folder: Path) -> None:
         },
         "mode": asdict(mode),
         "params": sum(each.numel() for each in model.parameters()),
-        "peak": torch.cuda.max_memory_allocated() if cuda else 0,
         "step_ns": times,
     }
     (part / "job.json").write_text(json.dumps({"facts": facts, "calls": recorder.calls}))
@@ -187,9 +185,8 @@ def record_networks(first: int, end: float, families: list[str], device: str, fo
             print(f"failed: {family} {number}: {str(error)[:160]}", flush=True)
         finally:
             signal.alarm(0)
-        _synchronize(
-            device == "cuda"
-        )  # raises after an error that makes the device unusable: the parent starts a new process
+        # Raises after an error that makes the device unusable, and the parent starts a new process.
+        _synchronize(device == "cuda")
         if device == "cuda" and torch.cuda.memory_reserved() > CACHE_BYTES:
             torch.cuda.empty_cache()
         number += 1
@@ -219,11 +216,8 @@ def read_trace(path: Path) -> Trace:
     events = [event for event in json.loads(path.read_text())["traceEvents"] if "cat" in event and "dur" in event]
     events.sort(key=lambda event: event["ts"])
     launches = {each["args"].get("correlation"): each["ts"] for each in events if each["cat"] in LAUNCHES}
-    kernels = [
-        (launches.get(each["args"].get("correlation")), each["dur"], each["name"])
-        for each in events
-        if each["cat"] in KERNELS
-    ]
+    work = [each for each in events if each["cat"] in KERNELS]
+    kernels = [(launches.get(each["args"].get("correlation")), each["dur"], each["name"]) for each in work]
     marks = [each for each in events if each["cat"] == "user_annotation" and each["name"].startswith("op#")]
     return Trace(kernels, [(each["ts"], each["ts"] + each["dur"], int(each["name"][3:])) for each in marks])
 
@@ -274,12 +268,17 @@ class Parsers:
         for job in self.folder.glob("*.job"):
             self.pending.add(self.pool.submit(parse_job, job.rename(job.with_suffix(".taken"))))
         done, self.pending = wait(self.pending, seconds)
-        with self.out.open(
-            "ab"
-        ) as file:  # a complete member per line: what is written stays readable if this process dies
-            for each in done:
-                file.write(gzip.compress(f"{each.result()}\n".encode()))
-        self.lines += len(done)
+        for each in done:
+            self._write(each)
+
+    def _write(self, parsed: Future[str]) -> None:
+        error = parsed.exception()
+        if error is not None:
+            print(f"failed: a trace was not parsed: {error!r:.160}", flush=True)
+            return
+        with self.out.open("ab") as file:  # each line is a gzip member: a file that ends early stays readable
+            file.write(gzip.compress(f"{parsed.result()}\n".encode()))
+        self.lines += 1
 
 
 def record(

@@ -140,3 +140,15 @@ def test_a_recording_has_a_line_per_network(tmp_path: Path) -> None:
     assert line["host"] == {"torch": torch.__version__, "cudnn": None, "device": "cpu"}
     assert {"aten.randn", "aten.mul", "aten.mean"} <= {row[0] for row in line["rows"]}
     assert all(len(row) == 7 and row[3] >= 1 for row in line["rows"])
+
+
+@pytest.mark.jobs
+def test_a_trace_that_cannot_be_parsed_costs_one_line(parsers: Parsers, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("1.job", "{"), ("2.job", '{"facts": {"seed": 2}, "calls": []}')):
+        (parsers.folder / name).mkdir()
+        (parsers.folder / name / "job.json").write_text(text)
+        for trace in ("ranges", "natural"):
+            write_trace(parsers.folder / name / f"{trace}.json", [], [], {})
+    parsers.collect()
+    assert [json.loads(line)["seed"] for line in gzip.decompress(parsers.out.read_bytes()).splitlines()] == [2]
+    assert (parsers.lines, len(capsys.readouterr().out.splitlines())) == (1, 1)

@@ -43,7 +43,7 @@ class Draw(Random):
 
     def activation(self) -> Layer:
         """A class of activations."""
-        return self.layer(nn.ReLU, nn.SiLU, nn.GELU, nn.LeakyReLU, nn.Hardswish, nn.ELU)
+        return self.layer(nn.ReLU, nn.SiLU, nn.GELU, nn.LeakyReLU, nn.Hardswish, nn.ELU, nn.ReLU6)
 
 
 class Combine(nn.ModuleList):
