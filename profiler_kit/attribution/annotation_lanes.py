@@ -16,7 +16,7 @@ from profiler_kit.attribution.host_only import host_timeline
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import messages
 from profiler_kit.records.families import family_name
-from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack, StepTimeline
+from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span, SpanKind
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
 from profiler_kit.traces.kernels import classify
@@ -24,7 +24,6 @@ from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
 MAX_MODULE_LANES: Final = 6  # levels of modules with a lane; deeper modules are part of their ancestor's box
 MAX_MERGED_GAP_NS: Final = 100_000  # shorter gaps are merged into a box; a longer gap is worth showing
-MAX_TIMELINE_SPANS: Final = 12_000  # more boxes make a page slow and large
 MAX_HOST_THREADS: Final = 4  # with a lane of phases: the training loop's, autograd's, and two more
 
 
@@ -85,36 +84,6 @@ def build_annotation(attribution: Attribution) -> Annotation:
         notes += [note] if note is not None else []
     counters += annotation_counters.memory_tracks(attribution)
     return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
-
-
-def step_timeline(attribution: Attribution, spans: Sequence[Span]) -> StepTimeline | None:
-    """Return the part of `spans`, the lanes of a trace, that belongs to its middle step; None for a trace without events.
-
-    The last step may lack the device's work, and the first may start slowly. A trace without steps is one step.
-    """
-    if not spans:
-        return None
-    number, index, steps = None, None, attribution.steps
-    start, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
-    if steps:
-        index = (len(steps) - 1) // 2
-        number, start, end = steps[index].number, steps[index].start_ns, steps[index].end_ns
-    host_end = end
-    if index is not None:
-        ends = attribution.device.end_ns[attribution.device.step == index]
-        end = int(ends.max(initial=end))
-    inside = [span for span in spans if span.start_ns < end and span.end_ns > start]
-    shown = sorted(inside, key=lambda span: span.start_ns - span.end_ns)[:MAX_TIMELINE_SPANS]
-    kept = {id(span) for span in shown}
-    return StepTimeline(
-        step=number,
-        index=index,
-        start_ns=start,
-        end_ns=end,
-        host_end_ns=host_end,
-        spans=tuple(span for span in inside if id(span) in kept),
-        omitted=len(inside) - len(shown),
-    )
 
 
 def _work(attribution: Attribution, pieces: BusyPieces) -> _Work:

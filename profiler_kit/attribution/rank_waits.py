@@ -212,7 +212,7 @@ def _filter_by_end(blocks: Sequence[Block], extracts: Sequence[RankExtract]) -> 
 
     The clocks are aligned by the median difference.
     """
-    clocks = _clock_offsets(blocks, extracts)
+    clocks = clock_offsets(blocks, extracts)
     matched = []
     for block in blocks:
         starts, ends = block.times(extracts)
@@ -235,7 +235,7 @@ def _end_difference_ns(extracts: Sequence[RankExtract]) -> float:
     return max(MAX_END_DIFFERENCE_NS, MAX_HOST_END_DIFFERENCE_SHARE * float(np.median(periods)) if len(periods) else 0)
 
 
-def _clock_offsets(blocks: Sequence[Block], extracts: Sequence[RankExtract]) -> Mapping[int, int]:
+def clock_offsets(blocks: Sequence[Block], extracts: Sequence[RankExtract]) -> Mapping[int, int]:
     """Return how far each extract's clock is ahead of the first extract that collectives link it to."""
     ends = [block.times(extracts)[1] for block in blocks]
     offsets: dict[int, int] = {}

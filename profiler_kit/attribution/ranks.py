@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -12,7 +13,14 @@ import numpy as np
 
 from profiler_kit.attribution.rank_collectives import step_collectives
 from profiler_kit.attribution.rank_extract import MAX_COLLECTIVES, Activity, RankExtract
-from profiler_kit.attribution.rank_waits import CollectiveAlignment, RankWaits, align_collectives, rank_waits
+from profiler_kit.attribution.rank_waits import (
+    CollectiveAlignment,
+    RankWaits,
+    align_collectives,
+    clock_offsets,
+    rank_waits,
+)
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.table import Ints
@@ -99,6 +107,16 @@ class _StepMeans:
     def _mean(self, name: str) -> Ints:
         columns = [getattr(file.steps, name)[at] for file, at in zip(self.files, self._at, strict=True)]
         return np.array([int(column.sum()) // max(len(column), 1) for column in columns], np.int64)
+
+
+def timelines_on_one_clock(extracts: Sequence[RankExtract]) -> list[StepTimeline | None]:
+    """Return the timelines of `extracts`, with clocks where collectives, which end on all ranks at once, show how they differ."""
+    steps = sorted(set.intersection(*(set(extract.steps.number.tolist()) for extract in extracts)))
+    clocks = clock_offsets(align_collectives(extracts, steps).blocks, extracts)
+    return [
+        replace(extract.timeline, clock_ns=clocks.get(i)) if extract.timeline is not None else None
+        for i, extract in enumerate(extracts)
+    ]
 
 
 def _no_ranks(notes: tuple[str, ...]) -> Ranks:

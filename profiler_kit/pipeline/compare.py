@@ -21,6 +21,7 @@ from profiler_kit.measurement.worker_process import worker_forks
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.comparison import Comparison
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.progress import OnProcess
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.runs import ConfigRun
@@ -220,7 +221,18 @@ def are_traces(a: str, b: str) -> bool:
     return traces[0]
 
 
-def compare_traces(a: str, b: str, *, on_progress: OnProgress) -> TraceComparison:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedTraces:
+    """A comparison of traces, and a step of each side over time, where requested.
+
+    There are no `timelines` for the ranks of jobs and for saved reports.
+    """
+
+    comparison: TraceComparison
+    timelines: tuple[StepTimeline, ...] = ()
+
+
+def compare_traces(a: str, b: str, *, on_progress: OnProgress, timelines: bool = False) -> ComparedTraces:
     """The comparison of two traces, or of the ranks of two distributed jobs.
 
     Raises:
@@ -231,10 +243,13 @@ def compare_traces(a: str, b: str, *, on_progress: OnProgress) -> TraceCompariso
     from profiler_kit.comparison.trace_ranks import compare_ranks, traces_by_rank
     from profiler_kit.comparison.traces import compare_traces as compare_two
 
-    reports = _trace_report(a, on_progress), _trace_report(b, on_progress)
+    sides = _trace_side(a, on_progress, timelines), _trace_side(b, on_progress, timelines)
+    reports = [report for report, _ in sides]
     counts = [len(report.traces) for report in reports]
     if counts == [1, 1]:
-        return compare_two(reports[0].traces[0], reports[1].traces[0])
+        drawn = tuple(timeline for _, timeline in sides if timeline is not None)
+        compared = compare_two(reports[0].traces[0], reports[1].traces[0])
+        return ComparedTraces(comparison=compared, timelines=drawn if len(drawn) == len(sides) else ())
     for text, report, count in zip((a, b), reports, counts, strict=True):
         if count > 1 and not traces_by_rank(report):
             raise UsageError(f"{text} contains {count} traces that are not ranks of one job", hint=SINGLE_TRACE_HINT)
@@ -244,7 +259,8 @@ def compare_traces(a: str, b: str, *, on_progress: OnProgress) -> TraceCompariso
             f"{several} contains {count} traces, but the other side contains one",
             hint=f"{SINGLE_TRACE_HINT}; or give one folder of ranks per job",
         )
-    return compare_ranks(traces_by_rank(reports[0]), traces_by_rank(reports[1]), names=(a, b))
+    ranks = compare_ranks(traces_by_rank(reports[0]), traces_by_rank(reports[1]), names=(a, b))
+    return ComparedTraces(comparison=ranks)
 
 
 def _is_trace(text: str) -> bool:
@@ -279,17 +295,18 @@ def _saved_traces(path: Path) -> TraceReport | None:
     return saved if isinstance(saved, TraceReport) else None
 
 
-def _trace_report(text: str, on_progress: OnProgress) -> TraceReport:
+def _trace_side(text: str, on_progress: OnProgress, timelines: bool) -> tuple[TraceReport, StepTimeline | None]:
+    """The report of one side, and the timeline of its trace, where requested; none for a saved report."""
     from profiler_kit.pipeline.inspect import inspect
 
     path = Path(text)
     saved = _saved_traces(path) if path.suffix == ".json" and path.is_file() else None
     if saved is not None:
-        return saved
-    inspection = inspect(path, on_progress=lambda line: on_progress(f"{text}: {line}"))
+        return saved, None
+    inspection = inspect(path, on_progress=lambda line: on_progress(f"{text}: {line}"), timelines=timelines)
     if inspection.interrupted:
         raise KeyboardInterrupt  # one side alone cannot be compared
-    return inspection.report
+    return inspection.report, inspection.timelines.get(0)
 
 
 __all__ = ["RevisionTarget", "revision_targets", "sides_of"]

@@ -104,7 +104,8 @@ def read_all(
     ranks = _combine_ranks([extract.rank for _, extract in extracts])
     if ranks is not None and ranks.ranks:
         extracts = _with_job_steps(extracts)
-    timeline_of = {i: e.rank.timeline for i, (_, e) in enumerate(extracts) if e.rank.timeline is not None}
+    drawn = _timelines([extract.rank for _, extract in extracts], is_job=ranks is not None and bool(ranks.ranks))
+    timeline_of = {i: timeline for i, timeline in enumerate(drawn) if timeline is not None}
     if timelines and len(files) > MAX_TIMELINES and not interrupted:
         timeline_of = _slowest_timeline([file for file, _ in extracts], [e.summary for _, e in extracts], ranks)
     return ReadTraces(
@@ -154,7 +155,8 @@ def extract_trace(file: Path, *, timeline: bool = False) -> TraceExtract:
     replay = replayed(attribution, extract.summary)
     extract = replace(extract, summary=replay.summary)
     if timeline:
-        from profiler_kit.attribution.annotation_lanes import build_annotation, step_timeline
+        from profiler_kit.attribution.annotation_lanes import build_annotation
+        from profiler_kit.attribution.step_lanes import step_timeline
 
         extract = replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
     return TraceExtract(rank=extract, graph=rank_graph(attribution, extract.summary), model=replay.model)
@@ -203,6 +205,16 @@ def _combine_ranks(extracts: Sequence[RankExtract]) -> Ranks | None:
     from profiler_kit.attribution.ranks import compare_ranks
 
     return compare_ranks(extracts)
+
+
+def _timelines(extracts: Sequence[RankExtract], *, is_job: bool) -> Sequence[StepTimeline | None]:
+    """The timeline of each extract, where requested; those of the ranks of one job have clocks."""
+    drawn = [extract.timeline for extract in extracts]
+    if not is_job or not any(drawn):
+        return drawn
+    from profiler_kit.attribution.ranks import timelines_on_one_clock
+
+    return timelines_on_one_clock(extracts)
 
 
 def _with_job_steps(extracts: list[tuple[Path, TraceExtract]]) -> list[tuple[Path, TraceExtract]]:

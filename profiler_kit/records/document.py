@@ -82,7 +82,7 @@ class RemedyList:
     remedies: tuple[RankedRemedy, ...]
 
 
-ChartKind = Literal["bars", "intervals", "icicle", "roofline", "lines", "waterfall", "timeline", "tree"]
+ChartKind = Literal["bars", "intervals", "icicle", "roofline", "scatter", "lines", "waterfall", "timeline", "tree"]
 
 
 class ChartData(Mapping[str, Any]):
@@ -118,17 +118,23 @@ class Chart:
     - ``intervals``: `unit`; `rows`, each with `name`, `value`, `note`, and `low` and `high` where known, and the `outcome` and
       the `ratio` (a text) against the row called `baseline`, None without one.
     - ``icicle``: `sizes`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`, `path`, `type`, the
-      index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent.
+      index of its `parent` (-1 for a root), its sizes including children, and its `share` of the roofline in percent. In a
+      comparison, its `change`: the difference over the larger side. `subject`, where present: what the boxes are.
     - ``roofline``: `roofs`, each with `name`, `bandwidth` and `peaks`; `points`, each with `name`, `phase`, `intensity` in
       FLOP/byte, `rate` in FLOP/s and `ns`.
+    - ``scatter``: `x` and `y`, each with `title` and `unit`; `points`, each with `name`, `group`, `x` and `y`, above zero. Both
+      axes are logarithmic.
     - ``timeline``: `lanes`, their names; `names` of the boxes, and the `families` that color them: a phase, ``work:``
       with what kernels or operators do, ``idle:`` with its cause, or None; `boxes`, each with lane, start, end (ns from the start
-      of the step), the index of its name, and 1 if it belongs to another step; `step_ns`, the length of the step on the host.
+      of the step), the index of its name, 1 if it belongs to another step, and of events the index of their `facts`
+      (operator, module, line and launch, "" if unknown) and the start of the launch; `step_ns`, the length on the host. Of
+      timelines that are shown together, `shared_ns`: the range of all of them, from the start of this one.
     - ``tree``: `sides`, two labels; `figures`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`,
       `path`, `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key the
       figures of both sides including children, None where the module does not exist.
     - ``waterfall``: `unit`; `rows`, each with `name`, `start`, `end`, and `total`, which is true for the first and the last.
-    - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point.
+    - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point. `bands`, where
+      present: ranges of points, each with `name`, `start` and `end`.
     """
 
     kind: ChartKind

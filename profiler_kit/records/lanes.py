@@ -12,6 +12,21 @@ ROOT_NAME: Final = "(root)"  # the root module's path is empty, and trace viewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EventSpan(Span):
+    """A span that is one event of the trace, or an idle interval, with what is known about the event that ends it.
+
+    `operator`, `module`, `source` (the user's line, as ``train.py(12): step``) and `launch` (the host's call that enqueues it)
+    are names, "" if unknown. `launch_ns`: when that call starts.
+    """
+
+    operator: str = ""
+    module: str = ""
+    source: str = ""
+    launch: str = ""
+    launch_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CounterTrack:
     """A quantity over time. `name` includes the unit. Each point is (ns on the trace's clock, value from then on), in order."""
 
@@ -29,12 +44,26 @@ class Annotation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostCall:
+    """Calls of one function, operator or runtime function at one place of the host's call tree, `ns` with what they call.
+
+    `parent`: the index of the caller in pre-order, -1 for a thread.
+    """
+
+    name: str
+    parent: int
+    ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeline:
     """The lanes of one step, from its start on the host to the end of its work on the device.
 
     - `step`: its number, if marked. `index`: that of `Span.step`; None if the whole trace is shown.
     - `host_end_ns`: its end on the host. Until `end_ns` the device still works on it, and the host on later steps.
     - `omitted`: the number of spans that were left out because they are the shortest.
+    - `calls`: the calls of host threads in the step, as trees.
+    - `clock_ns`: how far its clock is ahead of that of the other ranks; None if it is not known.
     """
 
     step: int | None
@@ -44,6 +73,8 @@ class StepTimeline:
     spans: tuple[Span, ...]
     index: int | None = None
     omitted: int = 0
+    calls: tuple[HostCall, ...] = ()
+    clock_ns: int | None = None
 
     def is_of_another_step(self, span: Span) -> bool:
         """Whether `span` belongs to another step, or to none."""

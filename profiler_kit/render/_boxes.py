@@ -46,9 +46,9 @@ def timeline(chart: Chart) -> Figure:
     thin = 0.7 * end / plot_dots
     shapes = [(start, lane - 0.4, max(stop - start, thin), 0.8) for lane, start, stop, *_ in boxes]
     families = chart.data["families"]
-    colors = [f"{color_of(families[name], name)}{PALE if is_other else ''}" for *_, name, is_other in boxes]
+    colors = [f"{color_of(families[name], name)}{PALE if is_other else ''}" for _, _, _, name, is_other, *_ in boxes]
     axes.axvspan(0, chart.data["step_ns"], color=BAND, zorder=0)
-    labels = [names[name] if (stop - start) * plot_dots > 40 * end else "" for _, start, stop, name, _ in boxes]
+    labels = [names[name] if (stop - start) * plot_dots > 40 * end else "" for _, start, stop, name, *_ in boxes]
     _draw_boxes(axes, shapes, colors, labels, plot_dots / max(end, 1))
     meanings = [family for family in dict.fromkeys(families) if family in COLORS]
     if meanings:
@@ -72,7 +72,7 @@ def icicle(chart: Chart) -> Figure:
             f"{nodes[index]['name']} {text(value, size['unit'])}" if part > 0.12 and value else nodes[index]["name"]
         )
         labels.append(written if part * _DOTS > 28 else "")
-    colors = [_share_color(nodes[index]["share"]) for index in shapes]
+    colors = [_node_color(nodes[index]) for index in shapes]
     _draw_boxes(axes, list(shapes.values()), colors, labels, 0.97 * _DOTS)
     if any(node["share"] is not None for node in nodes):
         from matplotlib.patches import Patch
@@ -103,7 +103,7 @@ def _icicle_boxes(nodes: Sequence[Mapping[str, Any]], key: str) -> dict[int, tup
             box = (root_end, 0.0, part, 1.0)
             root_end += part
         elif parent in boxes:
-            total = nodes[parent][key] or below[parent]
+            total = max(nodes[parent][key] or 0, below[parent])
             part = boxes[parent][2] * (node[key] or 0) / total if total else 0.0
             box = (ends[parent], boxes[parent][1] + 1, part, 1.0)
             ends[parent] += part
@@ -113,6 +113,21 @@ def _icicle_boxes(nodes: Sequence[Mapping[str, Any]], key: str) -> dict[int, tup
             boxes[index] = box
             ends[index] = box[0]
     return boxes
+
+
+def _node_color(node: Mapping[str, Any]) -> str:
+    """The color of a module: by its change in a comparison, else by its share of the roofline."""
+    change = node.get("change")
+    if change is None:
+        return _share_color(node["share"])
+    if not change:
+        return UNKNOWN
+    from colorsys import hls_to_rgb
+
+    from matplotlib.colors import to_hex
+
+    hue = 24 if change > 0 else 210
+    return to_hex(hls_to_rgb(hue / 360, 0.88 - 0.24 * abs(change), 0.25 + 0.6 * abs(change)))
 
 
 def _share_color(share: float | None) -> str:

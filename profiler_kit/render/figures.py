@@ -130,6 +130,10 @@ def _lines(chart: Chart) -> Figure:
     picture, axes = canvas(chart.title, 4.0)
     steps = range(1, len(points) + 1)
     handles = []
+    for index, band in enumerate(data.get("bands", ())):
+        axes.axvspan(
+            band["start"] + 1, band["end"] + 1, color=color_of(band["name"], index), alpha=0.12, linewidth=0,
+        )  # fmt: skip
     for index, line in enumerate(data["lines"]):
         handles += axes.plot(
             steps, line["values"], color=color_of(line["name"], index), linewidth=1.2, drawstyle="steps-post"
@@ -207,6 +211,30 @@ def _roofline(chart: Chart) -> Figure:
     return picture
 
 
+def _scatter(chart: Chart) -> Figure:
+    data = chart.data
+    points = data["points"]
+    picture, axes = canvas(chart.title, 4.2)
+    axes.set(xscale="log", yscale="log", xlabel=data["x"]["title"], ylabel=data["y"]["title"])
+    groups = list(dict.fromkeys(point["group"] for point in points))
+    handles = []
+    for index, group in enumerate(groups):
+        part = [point for point in points if point["group"] == group]
+        across, up = ([point[axis] for point in part] for axis in ("x", "y"))
+        handles.append(axes.scatter(across, up, s=30, color=color_of(group, index), alpha=0.85, linewidths=0))
+    for point in points:
+        axes.annotate(
+            fitted(point["name"], 150), (point["x"], point["y"]), xytext=(5, 0), textcoords="offset points", va="center",
+            fontsize=SMALL_POINTS, color=MUTED,
+        )  # fmt: skip
+    unit_axis(axes.xaxis, data["x"]["unit"])
+    unit_axis(axes.yaxis, data["y"]["unit"])
+    axes.margins(x=0.15, y=0.1)
+    if len(groups) > 1:
+        legend(picture, handles, groups)
+    return picture
+
+
 def _power(value: float) -> float:
     """The power of ten at or below `value`."""
     return float(10.0 ** math.floor(math.log10(value)))
@@ -245,6 +273,7 @@ _DRAW: Final = {
     "intervals": _intervals,
     "icicle": icicle,
     "roofline": _roofline,
+    "scatter": _scatter,
     "lines": _lines,
     "waterfall": _waterfall,
     "timeline": timeline,

@@ -28,6 +28,7 @@ def check_document(result: CheckResult) -> Document:
         title=f"{result.target}: {result.verdict}",
         sections=tuple(section for section in _sections(result) if section.blocks),
         json=dumps(result),
+        origin=result.base,
         full=(
             data_table("budgets", BUDGET_COLUMNS, result.budgets),
             *(complete_tables(compared) if compared is not None else ()),

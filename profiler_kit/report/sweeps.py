@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from profiler_kit.records.document import Document, Paragraph, Section
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.sweeps import Sweep, SweepResult
+from profiler_kit.report.charts.results import sweep_chart
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.sweeps import SWEEP_COLUMNS, SweepRow
+from profiler_kit.report.origin import origin
 from profiler_kit.units import plural, text
 
 
@@ -18,6 +20,7 @@ def sweep_document(sweep: Sweep) -> Document:
         title=f"Sweep of {plural(len({result.task.model for result in sweep.results}), 'model')}",
         sections=tuple(section for section in _sections(sweep) if section.blocks),
         json=lambda: dumps(sweep),
+        origin=origin(", ".join(_devices(sweep)), sweep.created, sweep.tool),
         full=(data_table("sweep", SWEEP_COLUMNS, sweep_rows(sweep)),),
     )
 
@@ -28,7 +31,8 @@ def sweep_rows(sweep: Sweep) -> list[SweepRow]:
 
 
 def _sections(sweep: Sweep) -> Iterator[Section]:
-    yield Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in _sentences(sweep)))
+    chart = sweep_chart(sweep_rows(sweep))
+    yield Section(title="Result", blocks=(*(Paragraph(text=sentence) for sentence in _sentences(sweep)), *chart))
     rows = [row for row in sweep_rows(sweep) if row.failure is None]
     table = page_table("sweep", "per step", SWEEP_COLUMNS, rows) if rows else None
     yield Section(title="Models", blocks=(table,) if table is not None else ())
@@ -45,12 +49,17 @@ def _sentences(sweep: Sweep) -> Iterator[str]:
     yield f"{done} of {plural(sweep.planned, 'task')} ended, {failed or 'none'} of them failed."
     if done < sweep.planned:
         yield "The same command with the same folder runs the others."
-    devices = dict.fromkeys(result.device_name for result in sweep.results if result.device_name)
+    devices = _devices(sweep)
     if devices:
         yield f"Measured on {', '.join(devices)}."
     slowest = max(sweep.results, key=lambda result: result.wall_ns, default=None)
     if slowest is not None and done > 1:
         yield f"The longest task, {slowest.task.model}, took {text(slowest.wall_ns, 'ns')}."
+
+
+def _devices(sweep: Sweep) -> Iterable[str]:
+    """The devices of the results, each once."""
+    return dict.fromkeys(result.device_name for result in sweep.results if result.device_name)
 
 
 def _failure(result: SweepResult) -> str:

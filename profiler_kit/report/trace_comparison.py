@@ -6,11 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.document import Block, Chart, Document, Paragraph, Section, Table
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
 from profiler_kit.report.charts.aligned_trees import trace_module_tree
 from profiler_kit.report.charts.comparisons import trace_waterfall
+from profiler_kit.report.charts.traces import clock_range, timeline_chart
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.trace_comparison import CHANGED_TIME_COLUMNS, ChangedTime
 from profiler_kit.units import signed
@@ -27,12 +29,18 @@ _TABLES: Final = (
 )
 
 
-def trace_comparison_document(compared: TraceComparison, *, top: int | None = TOP) -> Document:
-    """A comparison of two traces as a document. `top`: rows per table, None for all."""
+def trace_comparison_document(
+    compared: TraceComparison, *, top: int | None = TOP, timelines: Sequence[StepTimeline] = ()
+) -> Document:
+    """A comparison of two traces as a document.
+
+    `top`: rows per table, None for all. `timelines`: a step of each side over time, for renderers that draw.
+    """
     sections = [
         Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in compared.sentences)),
         Section(title="Time", blocks=(*trace_waterfall(compared), _timeline(compared))),
     ]
+    sections.append(Section(title="Timelines", blocks=tuple(_timeline_charts(compared, timelines))))
     sections += item_sections(compared, top)
     sections += note_sections(compared.notes)
     return Document(
@@ -41,6 +49,13 @@ def trace_comparison_document(compared: TraceComparison, *, top: int | None = TO
         json=dumps(compared),
         full=lambda: tuple(change_tables(compared)),
     )
+
+
+def _timeline_charts(compared: TraceComparison, timelines: Sequence[StepTimeline]) -> Iterator[Chart]:
+    """The steps of both sides, which begin at the same time."""
+    aligned = [replace(timeline, clock_ns=timeline.start_ns) for timeline in timelines]
+    for side, timeline in zip((compared.a, compared.b), aligned, strict=False):
+        yield from timeline_chart(timeline, side.label, clock_range(aligned))
 
 
 def item_sections(compared: TraceComparison, top: int | None) -> Iterator[Section]:

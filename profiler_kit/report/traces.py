@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
+from profiler_kit.records.document import Block, Chart, Document, Paragraph, Section, Table
 from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import TraceReport
@@ -48,10 +48,11 @@ def traces_document(
     if timelines:
         after = _AFTER_TIMELINE if len(report.traces) == 1 else (report.name(report.traces[0]),)
         place = next((i for i, section in enumerate(sections) if section.title in after), len(sections))
+        shared = charts.clock_range(timelines.values())
         drawings = [
             chart
             for index, timeline in sorted(timelines.items())
-            for chart in charts.timeline_chart(timeline, _timeline_name(report, index))
+            for chart in _step_charts(timeline, _timeline_name(report, index), shared)
         ]
         sections.insert(place, Section(title="Timeline", blocks=tuple(drawings)))
     return Document(
@@ -61,6 +62,11 @@ def traces_document(
         json=lambda: dumps(report),
         full=lambda: trace_tables.trace_data_tables(report, by),
     )
+
+
+def _step_charts(timeline: StepTimeline, name: str, shared: charts.ClockRange | None) -> Iterator[Chart]:
+    yield from charts.timeline_chart(timeline, name, shared)
+    yield from charts.call_chart(timeline, name)
 
 
 def _timeline_name(report: TraceReport, index: int) -> str:

@@ -10,8 +10,10 @@ from profiler_kit.records.serde import dumps
 from profiler_kit.records.target import inputs_text
 from profiler_kit.records.tuning import ANY_ERROR, Attempt, Place, Tuning, error_text, figure_words
 from profiler_kit.report import sentences
+from profiler_kit.report.charts.results import gain_chart
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.tuning import ATTEMPT_COLUMNS, CONTRIBUTION_COLUMNS, SIDE_COLUMNS, SideRow
+from profiler_kit.report.origin import origin
 from profiler_kit.units import percent, plural, text
 
 PLACES: Final[dict[Place, str]] = {
@@ -29,6 +31,7 @@ def tuning_document(tuning: Tuning) -> Document:
         title=f"{tuning.target.name}: tuned for {tuning.options.goal}",
         sections=tuple(section for section in _sections(tuning) if section.blocks),
         json=lambda: dumps(tuning),
+        origin=origin(_device(tuning), tuning.created, tuning.tool),
         full=(
             data_table("tuning_attempts", ATTEMPT_COLUMNS, tuning.attempts),
             data_table("tuned_sides", SIDE_COLUMNS, _side_rows(tuning)),
@@ -37,8 +40,13 @@ def tuning_document(tuning: Tuning) -> Document:
     )
 
 
+def _device(tuning: Tuning) -> str:
+    return (tuning.environment.device_name or tuning.environment.device) if tuning.environment is not None else ""
+
+
 def _sections(tuning: Tuning) -> Iterator[Section]:
-    yield Section(title="Result", blocks=tuple(Paragraph(text=sentence) for sentence in _sentences(tuning)))
+    answer = tuple(Paragraph(text=sentence) for sentence in _sentences(tuning))
+    yield Section(title="Result", blocks=(*answer, *gain_chart(tuning)))
     caption = "fresh processes after the search, interleaved" if tuning.gain is not None else "processes of the search"
     yield Section(
         title="Before and after", blocks=(page_table("tuned_sides", caption, SIDE_COLUMNS, _side_rows(tuning)),)

@@ -35,6 +35,7 @@ IMAGES: Final = ROOT / "docs" / "images"
 MAX_BYTES: Final = 150_000
 WIDTH: Final = 1080
 TOP_HEIGHT: Final = 760  # of the picture of a whole page
+PART_HEIGHT: Final = 1200  # of the window around the picture of a part
 BLOCKS: Final = 60  # modules of the transformer in the icicle
 
 
@@ -59,6 +60,7 @@ def take(browser: Browser, document: Document, part: str | None, file: Path) -> 
         if part is None:
             page.screenshot(path=file)
         else:
+            page.set_viewport_size({"width": WIDTH, "height": PART_HEIGHT})
             element = page.locator(part).first
             element.scroll_into_view_if_needed()
             element.locator("canvas, tbody tr").first.wait_for()

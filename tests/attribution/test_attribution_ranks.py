@@ -20,7 +20,8 @@ from rank_files import collective_kernels, extract, load, save, stretched, with_
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.rank_extract import Activity, RankExtract
 from profiler_kit.attribution.rank_extract import extract_rank as extract_of
-from profiler_kit.attribution.ranks import compare_ranks
+from profiler_kit.attribution.ranks import compare_ranks, timelines_on_one_clock
+from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.traces.intervals import Intervals
 from profiler_kit.traces.reader import read
@@ -117,6 +118,19 @@ def test_clocks_of_machines_do_not_matter(starts: list[list[int]], clocks: list[
     expected = [sum(max(other[i] for other in starts) - rank[i] for i in range(4)) for rank in starts]
     assert [row.wait_ns for row in ranks.ranks] == expected
     assert ranks.notes == ()
+
+
+def test_collectives_put_timelines_on_one_clock() -> None:
+    times = {0: [(100, 500)], 1: [(100, 500), (600, 900)]}
+    timeline = StepTimeline(step=1, start_ns=0, end_ns=1000, host_end_ns=1000, spans=())
+    files = [replace(extract(rank, times, clock_ns=clock), timeline=timeline) for rank, clock in enumerate((70, 5070))]
+    first, second = timelines_on_one_clock(files)
+    assert first is not None
+    assert second is not None
+    assert (first.clock_ns, second.clock_ns) == (0, 5000)
+    assert timelines_on_one_clock([replace(files[0], timeline=None), files[1]]) == [None, second]
+    apart = [replace(extract(rank, {1: []}), timeline=timeline) for rank in (0, 1)]
+    assert [one.clock_ns for one in timelines_on_one_clock(apart) if one is not None] == [None, None]
 
 
 def test_what_a_late_rank_did_is_the_phase_and_in_it_the_operator_that_grew() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from sample_reports import counted, failed, v0_cuda, v0_h100, v0_target, v1_h100
 from trace_reports import ms, trace, traces
@@ -15,14 +16,19 @@ from profiler_kit.diagnosis import diagnose_traces
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.counts import Cost, ModuleNode
-from profiler_kit.records.document import Document
+from profiler_kit.records.document import Chart, Document
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.report import Report
+from profiler_kit.records.samples import Interval
+from profiler_kit.records.serde import read_saved
+from profiler_kit.records.tuning import Attempt, CodeBlock, Gain, Tuning, TuningOptions, TuningSide
 from profiler_kit.report import report_document, traces_document
 from profiler_kit.report.comparison import comparison_document
+from profiler_kit.report.results import result_document
 from scripts.bench.synthetic_reports import transformer_report
 
 TRACES = Path(__file__).parent.parent / "fixtures" / "traces"
+MEASURED = Path(__file__).parents[2] / "docs" / "measured"
 RANKS = 64
 STRAGGLER = 41
 HOSTILE = (
@@ -120,8 +126,8 @@ def _ranks() -> Document:
     return traces_document(with_verdict(replace(report, findings=diagnose_traces(report))))
 
 
-def _inspected(name: str = "strangers/eager.cuda.json.gz") -> Document:
-    inspection = inspect(TRACES / name, timelines=True)
+def _inspected(*names: str) -> Document:
+    inspection = inspect([TRACES / name for name in names or ("strangers/eager.cuda.json.gz",)], timelines=True)
     return traces_document(inspection.report, timelines=inspection.timelines)
 
 
@@ -151,6 +157,28 @@ def _hostile() -> Document:
     return report_document(replace(report, target=target, static=static, runs=runs, findings=findings), top=None)
 
 
+def _tuned() -> Document:
+    """Two changes that were tried, of which one was accepted and measured again."""
+    report = v0_h100()
+    gain = Gain(ratio=0.62, low=0.6, high=0.64, smallest_visible=0.01, outcome="better")
+    config = report.runs[0].config
+    step, faster = (Interval(median=ns, low=ns - 10**5, high=ns + 10**5) for ns in (27 * 10**6, 17 * 10**6))
+    attempts = (
+        Attempt(round=1, change="benchmark", base="default", config="benchmark", outcome="accepted", gain=gain),
+        Attempt(
+            round=1, change="channels_last", base="default", config="channels_last", outcome="worse",
+            reason="it is slower", gain=replace(gain, ratio=1.2, low=1.1, high=1.3, outcome="worse"),
+        ),
+    )  # fmt: skip
+    tuning = Tuning(
+        tool=report.tool, created=report.created, target=report.target, options=TuningOptions(), outcome="better",
+        environment=report.runs[0].environment, attempts=attempts, gain=replace(gain, ratio=0.63), changes=("benchmark",),
+        baseline=TuningSide(config=config, step_ns=step), chosen=TuningSide(config=config, step_ns=faster),
+        code=(CodeBlock(place="start", changes=("benchmark",), code="torch.backends.cudnn.benchmark = True"),),
+    )  # fmt: skip
+    return result_document(tuning, complete=True)
+
+
 PAGES: dict[str, Callable[[], Document]] = {
     "v0": _v0,
     "resnet50": lambda: report_document(resnet50(), top=None),
@@ -160,6 +188,16 @@ PAGES: dict[str, Callable[[], Document]] = {
     "ranks": _ranks,
     "inspected": _inspected,
     "overlapping steps": lambda: _inspected("ranks_cuda/rank0.json.gz"),
+    "ranks on one clock": lambda: _inspected("ranks_cuda/rank0.json.gz", "ranks_cuda/rank1.json.gz"),
     "compared": _compared,
     "hostile": _hostile,
+    "tuned": _tuned,
+    "checked": lambda: result_document(read_saved(TRACES.parent / "frozen" / "check.json"), complete=True),
+    "swept": lambda: result_document(read_saved(MEASURED / "sweep_timm_cpu.json"), complete=True),
 }
+
+
+def timeline_of(name: str) -> Mapping[str, Any]:
+    """The data of the first timeline of a page."""
+    blocks = [block for section in PAGES[name]().sections for block in section.blocks]
+    return next(block.data for block in blocks if isinstance(block, Chart) and block.kind == "timeline")

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from opened_page import Opened
-from pages import HOSTILE, PAGES, STRAGGLER
+from pages import HOSTILE, PAGES, STRAGGLER, timeline_of
 
-from profiler_kit.records.document import Table
+from profiler_kit.records.document import Chart, Table
 from profiler_kit.render._html_blocks import MARKED_ROWS
 
 OpenPage = Callable[..., Opened]
@@ -351,6 +351,102 @@ def test_the_timeline_measures_and_the_wheel_scrolls_the_page(open_page: OpenPag
     mouse.wheel(0, 100)
     opened.eventually(lambda: opened.page.evaluate("scrollY") > before)
     assert opened.shown("timeline", "view") == view
+
+
+def test_a_click_on_a_kernel_shows_where_it_comes_from(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    data = timeline_of("inspected")
+    figure = opened.page.locator("figure.timeline")
+    figure.scroll_into_view_if_needed()
+    figure.locator("canvas").wait_for()
+    box = figure.locator(".chart").bounding_box()
+    assert box is not None
+    mouse, first, last = opened.page.mouse, box["x"] + 0.4 * box["width"], box["x"] + 0.6 * box["width"]
+    opened.page.keyboard.down("Shift")
+    mouse.move(first, box["y"] + 40)
+    mouse.down()
+    mouse.move(last, box["y"] + 40, steps=3)
+    mouse.up()
+    opened.page.keyboard.up("Shift")
+    start, end = map(float, opened.shown("timeline", "measured").split())
+
+    def press(index: int) -> None:
+        lane, begin, stop = data["boxes"][index][:3]
+        middle = first + ((begin + stop) / 2 - start) / (end - start) * (last - first)
+        figure.locator(".chart").click(position={"x": middle - box["x"], "y": 2 + 27 * lane + 13})
+
+    details = figure.locator("dl")
+    assert not details.is_visible()
+    works = {
+        kind: max(
+            (i for i, one in enumerate(data["boxes"]) if (data["families"][one[3]] or "").startswith(kind) and one[6:]),
+            key=lambda i: data["boxes"][i][2] - data["boxes"][i][1],
+        )
+        for kind in ("work: ", "idle: ")
+    }
+    for kind, index in works.items():
+        press(index)
+        opened.eventually(lambda index=index: opened.shown("timeline", "selected") == str(index))
+        facts = data["facts"][data["boxes"][index][5]]
+        assert facts[0], kind
+        assert facts[3], kind
+        shown = details.locator("dd").all_inner_texts()
+        assert data["names"][data["boxes"][index][3]] == shown[0]
+        for fact in filter(None, facts):
+            assert any(fact in text for text in shown), fact
+    press(works["idle: "])
+    opened.eventually(lambda: not details.is_visible(), "a second click closes it")
+
+
+def test_the_boxes_of_a_timeline_are_reached_by_keyboard(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    boxes = timeline_of("inspected")["boxes"]
+    figure = opened.page.locator("figure.timeline")
+    figure.scroll_into_view_if_needed()
+    figure.locator("canvas").wait_for()
+    figure.locator(".chart").focus()
+
+    def selected() -> list[int]:
+        chosen: list[int] = boxes[int(opened.shown("timeline", "selected"))]
+        return chosen
+
+    opened.page.keyboard.press("n")
+    first = selected()
+    assert first == min((box for box in boxes if box[0] == 0), key=lambda box: box[1])
+    opened.page.keyboard.press("n")
+    assert selected()[0] == 0
+    assert selected()[1] >= first[2]
+    opened.page.keyboard.press("p")
+    assert selected() == first
+    opened.page.keyboard.press("j")
+    assert selected()[0] == 1
+    opened.page.keyboard.press("k")
+    assert selected()[0] == 0
+    opened.page.keyboard.press("Escape")
+    assert not figure.locator("dl").is_visible()
+
+
+def test_the_timelines_of_ranks_show_the_same_time(open_page: OpenPage) -> None:
+    opened = open_page("ranks on one clock")
+    charts = opened.page.locator("figure.timeline .chart")
+    shared = [
+        block.data["shared_ns"]
+        for section in PAGES["ranks on one clock"]().sections
+        for block in section.blocks
+        if isinstance(block, Chart) and block.kind == "timeline"
+    ]
+    assert len(shared) == charts.count() == 2
+    assert len({end - start for start, end in shared}) == 1
+    for number in range(2):
+        charts.nth(number).scroll_into_view_if_needed()
+        charts.nth(number).locator("canvas").wait_for()
+    for moved in (0, 1):
+        opened.page.locator("figure.timeline").nth(moved).get_by_label("Zoom in").click()
+        views = [list(map(float, str(charts.nth(i).get_attribute("data-view")).split())) for i in (0, 1)]
+        (first, last), (other_first, other_last) = views
+        assert first - shared[0][0] == pytest.approx(other_first - shared[1][0], abs=2)
+        assert last - shared[0][0] == pytest.approx(other_last - shared[1][0], abs=2)
+        assert last - first == pytest.approx((shared[0][1] - shared[0][0]) / 2 ** (moved + 1), rel=1e-6)
 
 
 def test_the_straggler_is_red(open_page: OpenPage) -> None:

@@ -53,6 +53,7 @@ def test_a_page_draws_all_charts_and_is_accessible(open_page: OpenPage, name: st
 
 def test_a_large_page_paints_early(open_page: OpenPage) -> None:
     opened = open_page("transformer")
+    opened.page.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length > 0")
     paints = opened.page.evaluate("performance.getEntriesByType('paint').map((entry) => [entry.name, entry.startTime])")
     assert dict(paints)["first-contentful-paint"] < FIRST_PAINT_MS
 
@@ -85,7 +86,19 @@ def test_a_page_fits_a_phone(open_page: OpenPage, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["v0", "inspected", "ranks", "compared", "resnet50", "transformer", "overlapping steps"]
+    "name",
+    [
+        "v0",
+        "inspected",
+        "ranks",
+        "compared",
+        "resnet50",
+        "transformer",
+        "overlapping steps",
+        "tuned",
+        "checked",
+        "swept",
+    ],
 )
 def test_the_first_screen_has_the_result_and_a_chart(open_page: OpenPage, name: str) -> None:
     opened = open_page(name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
 import pytest
 from sample_reports import hostile, v0_h100
 from trace_reports import convnet, nested, traces, two_ranks
@@ -44,6 +46,12 @@ def chart(kind: ChartKind, name: str = "name") -> Chart:
         "roofline": {
             "roofs": [{"name": name, "bandwidth": 1e12, "peaks": [{"name": name, "rate": 1e14}]}],
             "points": [{"name": name, "phase": name, "intensity": 10.0, "rate": 2e12, "ns": 5}],
+        },
+        "scatter": {
+            "x": {"title": "FLOPs of a step", "unit": "flops"}, "y": {"title": "step", "unit": "ns"},
+            "points": [
+                {"name": name, "group": name, "x": 2e9, "y": 5e6}, {"name": "b", "group": "other", "x": 3e11, "y": 7e8},
+            ],
         },
         "lines": {"unit": "bytes", "points": [name, "b", "c"], "lines": [{"name": name, "values": [0, 2**20, 5]}]},
         "waterfall": {
@@ -100,6 +108,7 @@ EXPECTED: dict[ChartKind, set[str]] = {
     "intervals": {" 5 ms (0.5x)", " 10 ms"},
     "icicle": {"name by name", "name 3 M", "leaf 2 M", "50 % of the roofline"},
     "roofline": {"name, name", "1 TFLOP/s", "FLOP per byte"},
+    "scatter": {"name", "b", "100 G", "100 ms", "FLOPs of a step", "step"},
     "lines": {"1 MiB at b", "512 KiB"},
     "waterfall": {"100 ns", "-30 ns", "70 ns"},
     "timeline": {"name", "device", "idle", "20 ns"},
@@ -125,6 +134,18 @@ def test_user_settings_change_nothing() -> None:
     with matplotlib.rc_context({"font.size": 30, "text.usetex": True, "savefig.dpi": 20}):
         assert image(chart("bars")) == expected
         assert matplotlib.rcParams["font.size"] == 30
+
+
+def test_boxes_of_a_comparison_are_colored_by_the_change() -> None:
+    from matplotlib.collections import PolyCollection
+
+    drawn = chart("icicle")
+    nodes = [{**node, "change": change} for node, change in zip(drawn.data["nodes"], (0.5, -1.0), strict=True)]
+    boxes = figure(replace(drawn, data={**drawn.data, "nodes": nodes})).axes[0].collections[0]
+    assert isinstance(boxes, PolyCollection)
+    (red, _, blue, _), (other_red, _, other_blue, _) = np.asarray(boxes.get_facecolor()).tolist()
+    assert red > blue, "orange, which grew"
+    assert other_red < other_blue
 
 
 def test_bars_are_stacked_to_their_totals() -> None:

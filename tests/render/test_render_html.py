@@ -182,7 +182,7 @@ def test_the_timeline_of_a_step_is_cropped_to_it() -> None:
     chart = next(chart for chart in charts(html) if chart["kind"] == "timeline")
     assert chart["data"] == {
         "lanes": ["host", "device: phase"], "names": ["forward"], "families": [None],
-        "boxes": [[0, 0, 50, 0, 0], [1, 20, 150, 0, 1]], "step_ns": 50,
+        "facts": [], "boxes": [[0, 0, 50, 0, 0], [1, 20, 150, 0, 1]], "step_ns": 50,
     }  # fmt: skip
     text = check(html).text
     assert "Timeline of step 7" in text

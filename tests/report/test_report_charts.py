@@ -11,22 +11,30 @@ from sample_reports import v0_cuda, v0_h100, v1_h100
 from trace_reports import ms, trace, traces
 
 from profiler_kit.comparison.compare import compare
+from profiler_kit.pipeline.compare import compare_traces as compare_files
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.trace_reading import MAX_TIMELINES
 from profiler_kit.records.comparison import LayerChange, LayerFigures, LayerKind
+from profiler_kit.records.counts import MemoryPoint
 from profiler_kit.records.document import Chart, ChartData, Document
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
+from profiler_kit.records.serde import read_saved
+from profiler_kit.records.sweeps import Sweep
 from profiler_kit.records.trace_comparison import TimeChange
 from profiler_kit.records.traces import PhaseTime
 from profiler_kit.render._colors import COLORS
 from profiler_kit.report import traces_document
 from profiler_kit.report.charts.aligned_trees import layer_tree, trace_module_tree
-from profiler_kit.report.charts.reports import configuration_chart
-from profiler_kit.report.charts.traces import MAX_BARS, rank_chart, time_chart, timeline_chart
+from profiler_kit.report.charts.reports import configuration_chart, memory_chart
+from profiler_kit.report.charts.results import sweep_chart
+from profiler_kit.report.charts.traces import MAX_BARS, call_chart, rank_chart, time_chart, timeline_chart
+from profiler_kit.report.sweeps import sweep_rows
+from profiler_kit.report.trace_comparison import trace_comparison_document
 from profiler_kit.report.trace_tables import phase_lines
 
 STRANGERS = Path(__file__).parent.parent / "fixtures" / "traces" / "strangers"
 DDP = Path(__file__).parent.parent / "fixtures" / "traces" / "ranks_cuda" / "rank0.json.gz"
+MEASURED = Path(__file__).parents[2] / "docs" / "measured"
 RANKS = Path(__file__).parent.parent / "fixtures" / "traces" / "ranks_cuda_small"
 
 
@@ -43,13 +51,13 @@ def change(kind: LayerKind, a_path: str | None, b_path: str | None, a: int = 0, 
 
 def tree_of(*layers: LayerChange) -> Chart:
     comparison = replace(compare(v0_h100(), v1_h100()), layers=layers, config=None)
-    (chart,) = layer_tree(comparison)
+    chart, _ = layer_tree(comparison)
     return chart
 
 
 def test_an_aligned_tree_sums_to_the_totals_of_both_sides() -> None:
     comparison = compare(v0_h100(), v1_h100())
-    (chart,) = layer_tree(comparison)
+    chart, _ = layer_tree(comparison)
     assert [figure["key"] for figure in chart.data["figures"]] == ["device_ns", "flops", "saved_bytes", "params"]
     nodes = chart.data["nodes"]
     for figure in chart.data["figures"]:
@@ -106,7 +114,7 @@ def test_a_tree_of_traces_sums_the_phases_of_a_module() -> None:
             TimeChange(name="net.new", phase="forward", a_ns=0, b_ns=4, alike="only b"),
         ),
     )
-    (chart,) = trace_module_tree(compared)
+    chart, _ = trace_module_tree(compared)
     nodes = by_path(chart)
     assert nodes["net.fc"]["ns"] == [30, 12]
     assert nodes["net.fc"]["status"] == "changed", "one of its phases is in both"
@@ -164,7 +172,7 @@ def timelines_of(document: Document) -> list[str]:
         for section in document.sections
         if section.title == "Timeline"
         for block in section.blocks
-        if isinstance(block, Chart)
+        if isinstance(block, Chart) and block.kind == "timeline"
     ]
 
 
@@ -227,3 +235,83 @@ def test_every_lane_of_a_timeline_has_boxes_and_every_box_a_color(device: str) -
     assert set(data["families"]) <= set(COLORS)
     kinds = {family.partition(": ")[0] for family in data["families"] if ": " in family}
     assert kinds == ({"work"} if device == "cpu" else {"work", "idle"})
+
+
+def test_a_sweep_is_time_against_flops_or_memory_where_nothing_is_timed() -> None:
+    sweep = read_saved(MEASURED / "sweep_timm_cpu.json")
+    assert isinstance(sweep, Sweep)
+    (chart,) = sweep_chart(sweep_rows(sweep))
+    steps = {result.task.model: result.runs[0].step_ns for result in sweep.results}
+    assert {point["name"]: point["y"] for point in chart.data["points"]} == {
+        name: step.median for name, step in steps.items() if step is not None
+    }
+    assert {point["x"] for point in chart.data["points"]} == {result.flops for result in sweep.results}
+    counted = tuple(replace(result, runs=()) for result in sweep.results)
+    (chart,) = sweep_chart(sweep_rows(replace(sweep, results=counted)))
+    assert chart.data["y"]["unit"] == "bytes"
+    assert {point["y"] for point in chart.data["points"]} == {result.predicted_bytes for result in counted}
+    assert list(sweep_chart(sweep_rows(replace(sweep, results=counted[:1])))) == []
+
+
+def test_models_of_several_batch_sizes_are_named_with_them() -> None:
+    sweep = read_saved(MEASURED / "sweep_timm_cpu.json")
+    assert isinstance(sweep, Sweep)
+    first = sweep.results[0]
+    results = tuple(replace(first, task=replace(first.task, batch=batch)) for batch in (1, 8))
+    (chart,) = sweep_chart(sweep_rows(replace(sweep, results=results)))
+    assert [point["name"].rpartition(" ")[2] for point in chart.data["points"]] == ["1", "8"]
+
+
+def test_boxes_of_a_comparison_have_the_larger_side_and_the_change() -> None:
+    layers = (change("changed", "a", "a", 10, 30), change("added", None, "b", 0, 5), change("removed", "c", None, 8, 0))
+    comparison = replace(compare(v0_h100(), v1_h100()), layers=layers, config=None)
+    _, chart = layer_tree(comparison)
+    nodes = by_path(chart)
+    key = chart.data["sizes"][0]["key"]
+    assert {path: nodes[path][key] for path in "abc"} == {"a": 30, "b": 5, "c": 8}
+    assert {path: nodes[path]["change"] for path in "abc"} == {"a": 20 / 30, "b": 1.0, "c": -1.0}
+    for index, node in enumerate(chart.data["nodes"]):
+        assert node["parent"] < index
+
+
+def test_memory_over_a_step_has_its_phases() -> None:
+    points = [
+        MemoryPoint(at=at, bytes=1) for at in ("forward conv1", "forward", "loss (loss)", "backward", "backward x")
+    ]
+    (chart,) = memory_chart(points)
+    assert chart.data["bands"] == [
+        {"name": "forward", "start": 0, "end": 2},
+        {"name": "loss", "start": 2, "end": 3},
+        {"name": "backward", "start": 3, "end": 5},
+    ]
+
+
+def test_the_calls_of_a_step_are_one_tree() -> None:
+    inspection = inspect([STRANGERS / "eager.cuda.json.gz"], timelines=True)
+    (timeline,) = inspection.timelines.values()
+    (chart,) = call_chart(timeline)
+    root, *nodes = chart.data["nodes"]
+    assert root["time"] == sum(node["time"] for node in nodes if node["parent"] == 0) > 0
+    assert len(nodes) == len(timeline.calls)
+    assert all(node["path"].endswith(node["name"]) for node in nodes)
+    assert list(call_chart(replace(timeline, calls=()))) == []
+
+
+def test_the_steps_of_compared_traces_begin_at_the_same_time() -> None:
+    compared = compare_files(str(DDP), str(RANKS / "rank0.json.gz"), on_progress=lambda _: None, timelines=True)
+    document = trace_comparison_document(compared.comparison, timelines=compared.timelines)
+    charts = [
+        block.data
+        for section in document.sections
+        for block in section.blocks
+        if isinstance(block, Chart) and block.kind == "timeline"
+    ]
+    longest = max(timeline.end_ns - timeline.start_ns for timeline in compared.timelines)
+    assert [data["shared_ns"] for data in charts] == [[0, longest]] * 2
+    assert len({tuple(data["lanes"]) for data in charts}) == 2, "each side has its own"
+    assert compare_files(str(DDP), str(DDP), on_progress=lambda _: None).timelines == (), "only on request"
+
+
+def test_the_ranks_of_two_jobs_have_no_timelines() -> None:
+    compared = compare_files(str(RANKS), str(RANKS), on_progress=lambda _: None, timelines=True)
+    assert compared.timelines == ()

@@ -14,6 +14,7 @@ from profiler_kit.measurement import sweep
 from profiler_kit.records.document import Document, Paragraph, Table
 from profiler_kit.records.serde import dumps, loads
 from profiler_kit.records.tuning import Gain, Tuning, TuningOptions, parse_tolerance
+from profiler_kit.report.charts.results import gain_chart
 from profiler_kit.report.tuning import tuning_document
 
 
@@ -54,6 +55,22 @@ def test_the_answer_names_changes_gain_and_effects(tmp_path: Path) -> None:
     assert "Accepted error: up to 1.0e-2 (tolerance 10x,0.01, the baseline has 1.0e-4)." in result
     code = section(document, "Lines to paste")
     assert code == ["# Before the model is built: benchmark\ntorch.backends.cudnn.benchmark = True"]
+
+
+def test_the_chart_has_the_gain_of_each_measured_change(tmp_path: Path) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.5, "channels_last": 1.5}, noise=0.0005)
+    result = tuning(tmp_path, device, None, "benchmark", "channels_last")
+    (chart,) = gain_chart(result)
+    first, *others = chart.data["rows"]
+    assert result.gain is not None
+    assert (first["value"], first["low"], first["high"]) == (result.gain.ratio, result.gain.low, result.gain.high)
+    measured = [attempt for attempt in result.attempts if attempt.gain is not None]
+    assert [row["note"] for row in others] == [attempt.outcome for attempt in measured]
+    assert [row["outcome"] for row in others] == [
+        attempt.gain.outcome for attempt in measured if attempt.gain is not None
+    ]
+    assert {"better", "worse"} <= {row["outcome"] for row in others}
+    assert list(gain_chart(replace(result, gain=None, attempts=()))) == []
 
 
 def test_every_rejected_change_has_its_reason_once(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ def run(options: argparse.Namespace) -> int:
     output.check_options(options, inputs=[options.a, options.b, *options.input])
     if both_are_traces:
         with Progress(quiet=options.quiet) as progress:
-            comparison = compare_traces(options.a, options.b, on_progress=progress.show)
-        output.emit(trace_comparison_document(comparison), options)
+            compared = compare_traces(options.a, options.b, on_progress=progress.show, timelines=output.draws(options))
+        output.emit(trace_comparison_document(compared.comparison, timelines=compared.timelines), options)
         return errors.OK
 
     def side(text: str, *command: str) -> str | TargetSpec:

@@ -21,10 +21,11 @@ const STEPS = {
   "flops/s": [[1e15, "PFLOP/s"], [1e12, "TFLOP/s"], [1e9, "GFLOP/s"], [1e6, "MFLOP/s"], [1, "FLOP/s"]],
   count: [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]],
 };
+const FIXED = { ratio: "x" }; // units that are written the same at any size
 const number = (value) => Number(value.toPrecision(4)).toString();
 function text(value, unit) {
   const steps = STEPS[unit];
-  if (!value || !steps) return number(value || 0);
+  if (!value || !steps) return number(value || 0) + (FIXED[unit] || "");
   const [size, name] = steps.find(([limit]) => Math.abs(value) >= limit) || steps.at(-1);
   return `${number(value / size)} ${name}`.trim();
 }

@@ -46,7 +46,9 @@ function surface(element, { height, paint, at }) {
     if (part?.tip) showTip(part.tip(), event.clientX, event.clientY); else hideTip();
   };
   canvas.onmouseleave = hideTip;
-  canvas.onclick = (event) => { if (!event.shiftKey) under(event)?.click?.(); };
+  let pressed = 0;
+  canvas.onpointerdown = ({ clientX }) => { pressed = clientX; };
+  canvas.onclick = (event) => { if (!event.shiftKey && Math.abs(event.clientX - (pressed || event.clientX)) < 4) under(event)?.click?.(); };
   return draw;
 }
 
@@ -94,7 +96,11 @@ function paintKit(context) {
     text(written, x, y, { color = inks.text, align = "left", base = "middle", size = 12, isBold = false, most, back } = {}) {
       font(size, isBold);
       const wide = most === undefined ? 0 : context.measureText(written).width;
-      if (wide > most) written = `${written.slice(0, Math.max(1, Math.floor((written.length * most) / wide) - 2))}…`;
+      if (wide > most) {
+        let length = Math.max(1, Math.floor((written.length * most) / wide) - 1);
+        while (length > 1 && context.measureText(`${written.slice(0, length)}…`).width > most) length -= 1;
+        written = `${written.slice(0, length)}…`;
+      }
       if (back) {
         const long = context.measureText(written).width + 6, high = size + 2;
         this.rect(align === "right" ? x - long + 3 : x - 3, base === "bottom" ? y - high : y - high / 2, long, high, back);
@@ -114,6 +120,12 @@ function ticks(low, high, most, unit) {
   return Array.from({ length: Math.max(0, Math.floor(high / step + 1e-9) - first + 1) }, (_, i) => (first + i) * step);
 }
 const powers = (low, high) => Array.from({ length: Math.round(Math.log10(high / low)) + 1 }, (_, i) => low * 10 ** i);
+// Round values between the ends of a logarithmic axis: powers of ten, and where there are few of them also two and five times.
+function logarithmicTicks(low, high) {
+  const all = powers(10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high))).filter((value) => value >= low && value <= high);
+  if (all.length > 2) return all;
+  return powers(10 ** Math.floor(Math.log10(low)), 10 ** Math.ceil(Math.log10(high))).flatMap((value) => [value, 2 * value, 5 * value]).filter((value) => value >= low && value <= high);
+}
 const linear = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
 const logarithmic = (low, high, from, to) => (value) => linear(Math.log10(low), Math.log10(high), from, to)(Math.log10(value));
 
@@ -157,24 +169,24 @@ function legend(tools, entries) {
   tools.after(create("div", { className: "legend" }, ...chips));
 }
 
-// A view on the range from 0 to `end`: buttons in `tools`, keys, dragging, and the wheel with Ctrl pressed; others scroll the page.
+// A view on the range from `low` to `high`: buttons in `tools`, keys, dragging, and the wheel with Ctrl pressed; others scroll the page.
 // `area()` is where the range is drawn. `changed()` follows each change.
-function zooming(element, tools, end, area, changed, whole) {
-  const view = { from: 0, to: end, end };
-  const listeners = [changed];
-  const move = (from, to) => {
-    const width = Math.min(end, Math.max(end / 1e4, to - from));
-    view.from = Math.min(end - width, Math.max(0, from));
+function zooming(element, tools, [low, high], area, changed, whole) {
+  const view = { from: low, to: high };
+  // `isOwn`: the user moves this view, not another one that it follows.
+  const move = (from, to, isOwn = true) => {
+    const width = Math.min(high - low, Math.max((high - low) / 1e4, to - from));
+    view.from = Math.min(high - width, Math.max(low, from));
     view.to = view.from + width;
     element.dataset.view = `${view.from} ${view.to}`;
-    listeners.forEach((listener) => listener());
+    changed(isOwn);
   };
   const zoom = (factor, middle = (view.from + view.to) / 2) => move(middle - (middle - view.from) * factor, middle + (view.to - middle) * factor);
   const pan = (part) => { const by = (view.to - view.from) * part; move(view.from + by, view.to + by); };
   view.at = (x) => { const { left, right } = area(); return view.from + ((x - left) / (right - left)) * (view.to - view.from); };
   tools.append(
     named(button("+", () => zoom(0.5)), "Zoom in"), named(button("−", () => zoom(2)), "Zoom out"),
-    named(button("‹", () => pan(-0.4)), "Earlier"), named(button("›", () => pan(0.4)), "Later"), button(whole, () => move(0, end)),
+    named(button("‹", () => pan(-0.4)), "Earlier"), named(button("›", () => pan(0.4)), "Later"), button(whole, () => move(low, high)),
   );
   const place = ({ clientX }) => clientX - element.getBoundingClientRect().left;
   element.addEventListener("wheel", (event) => {
@@ -192,10 +204,10 @@ function zooming(element, tools, end, area, changed, whole) {
   element.tabIndex = 0;
   element.setAttribute("role", "application");
   element.onkeydown = (event) => {
-    const moves = { ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2), ArrowUp: () => zoom(0.7), ArrowDown: () => zoom(1.4), "+": () => zoom(0.5), "-": () => zoom(2), Escape: () => move(0, end) };
+    const moves = { ArrowLeft: () => pan(-0.2), ArrowRight: () => pan(0.2), ArrowUp: () => zoom(0.7), ArrowDown: () => zoom(1.4), "+": () => zoom(0.5), "-": () => zoom(2), Escape: () => move(low, high) };
     if (!moves[event.key]) return;
     event.preventDefault();
     moves[event.key]();
   };
-  return Object.assign(view, { move, listeners });
+  return Object.assign(view, { move });
 }

@@ -77,7 +77,7 @@ const draw = {
     const min = low > 0.5 * high ? Math.max(0, low - 0.3 * (high - low)) : Math.min(0, low);
     const label = (row) => (row.total ? text(row.end - row.start, unit) : signed(row.end - row.start, unit));
     function paint(kit, wide, tall) {
-      const area = { left: gutter(kit, rows.map((row) => cut(row.name, labelLength()))), top: 4, right: wide - 90, bottom: tall - 24 };
+      const area = { left: gutter(kit, rows.map((row) => cut(row.name, labelLength()))), top: 4, right: wide - gutter(kit, rows.map(label)), bottom: tall - 24 };
       const scale = linear(min, high, area.left, area.right), at = (value) => scale(Math.max(min, value));
       horizontalAxis(kit, area, scale, ticks(min, high, tickCount(area), unit), (value) => text(value, unit));
       rowsOf(kit, rows.map((row) => row.name), area).forEach(({ y, high: row }, i) => {
@@ -91,15 +91,15 @@ const draw = {
   },
 
   lines(element, data, tools) {
-    const { points, lines, unit } = data, most = Math.max(1, ...lines.flatMap((line) => line.values));
+    const { points, lines, unit, bands = [] } = data, most = Math.max(1, ...lines.flatMap((line) => line.values));
     let area = { left: 0, right: 1 };
     const draw = surface(element, { height: () => 300, paint });
-    const view = zooming(element, tools, points.length, () => area, () => draw(), "Whole step");
+    const view = zooming(element, tools, [0, points.length], () => area, () => draw(), "Whole step");
     element.setAttribute("aria-roledescription", "chart of lines");
     if (lines.length > 1) legend(tools, lines.map((line, i) => [line.name, colorOf(line.name, i)]));
     function paint(kit, wide, high) {
       const label = (value) => text(value, unit), values = ticks(0, 1.04 * most, 6, unit);
-      area = { left: gutter(kit, values.map(label)), top: 8, right: wide - 12, bottom: high - 42 };
+      area = { left: gutter(kit, values.map(label)), top: bands.length ? 22 : 8, right: wide - 12, bottom: high - 42 };
       const scale = linear(view.from, view.to, area.left, area.right), level = linear(0, 1.04 * most, area.bottom, area.top), { context } = kit;
       verticalAxis(kit, area, level, values, label);
       const numbers = ticks(view.from, view.to, tickCount(area), "count").filter(Number.isInteger);
@@ -110,6 +110,12 @@ const draw = {
       context.beginPath();
       context.rect(area.left, 0, area.right - area.left, high);
       context.clip();
+      bands.forEach((band, i) => {
+        const [left, right] = [scale(band.start), scale(band.end)], color = colorOf(band.name, i), room = Math.min(right, area.right) - Math.max(left, area.left);
+        kit.rect(left, 2, right - left - 1, 16, color);
+        kit.rect(left, area.top, right - left, area.bottom - area.top, color, 0.07);
+        if (room > 24) kit.text(band.name, Math.max(left, area.left) + 4, 10, { color: inkOn(color), most: room - 8, size: 11 });
+      });
       lines.forEach((line, i) => {
         const steps = line.values.slice(first, last).flatMap((value, j) => [[scale(first + j), level(value)], [scale(first + j + 1), level(value)]]);
         kit.area([[scale(first), area.bottom], ...steps, [scale(last), area.bottom]], colorOf(line.name, i), 0.2);
@@ -123,6 +129,31 @@ const draw = {
       if (points[i] !== undefined && !event.buttons) showTip([points[i], ...lines.map((line, j) => [colorOf(line.name, j), `${line.name} ${text(line.values[i], unit)}`])], event.clientX, event.clientY);
     });
     return draw;
+  },
+
+  scatter(element, data, tools) {
+    const { x: across, y: up, points } = data, groups = [...new Set(points.map((point) => point.group))];
+    const [xs, ys] = [points.map((point) => point.x), points.map((point) => point.y)];
+    const around = (values) => [0.7 * Math.min(...values), 1.4 * Math.max(...values)];
+    const color = (point) => colorOf(point.group, groups.indexOf(point.group));
+    const tip = (point) => () => [point.name, [color(point), point.group], `${across.title} ${text(point.x, across.unit)}`, `${up.title} ${text(point.y, up.unit)}`];
+    if (groups.length > 1) legend(tools, groups.map((group, i) => [group, colorOf(group, i)]));
+    function paint(kit, wide, tall) {
+      const heights = logarithmicTicks(...around(ys)), label = (value) => text(value, up.unit);
+      const area = { left: gutter(kit, heights.map(label)), top: 24, right: wide - 28, bottom: tall - 42 };
+      const x = logarithmic(...around(xs), area.left, area.right), y = logarithmic(...around(ys), area.bottom, area.top);
+      horizontalAxis(kit, area, x, logarithmicTicks(...around(xs)), (value) => text(value, across.unit));
+      verticalAxis(kit, area, y, heights, label);
+      kit.text(up.title, area.left, 2, { color: inks.muted, base: "top" });
+      kit.text(across.title, (area.left + area.right) / 2, tall - 8, { color: inks.muted, align: "center", base: "bottom" });
+      const dots = points.map((point) => ({ point, x: x(point.x), y: y(point.y), radius: 5 }));
+      for (const { point, x: left, y: above } of dots) {
+        kit.dot(left, above, 5, color(point), { opacity: 0.85, edge: inks.background });
+        kit.part(left - 7, above - 7, 14, 14, tip(point));
+      }
+      nameDots(kit, dots, area, []);
+    }
+    return surface(element, { height: () => (isNarrow() ? 350 : 420), paint });
   },
 
   roofline(element, data, tools) {

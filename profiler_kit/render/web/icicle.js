@@ -3,24 +3,26 @@ const ROW = 27, MAX_LEVELS = 28; // pixels, rows
 draw.icicle = function icicle(element, data, tools) {
   const nodes = data.nodes, children = nodes.map(() => []);
   nodes.forEach((node, i) => { if (node.parent >= 0) children[node.parent].push(i); });
-  const top = nodes.findIndex((node) => node.parent < 0);
+  const { subject = "modules" } = data, top = nodes.findIndex((node) => node.parent < 0);
   const hasShares = nodes.some((node) => node.share != null);
   const classes = new Map();
   for (const { type } of nodes) { const name = type.split(" ")[0]; if (!classes.has(name)) classes.set(name, classes.size); }
-  let key = data.sizes[0].key, coloring = hasShares ? "share" : "class", zoomed = top, current = top, wanted = "", boxes = [], focused = false;
+  const hasChanges = nodes[0].change !== undefined;
+  let key = data.sizes[0].key, coloring = hasChanges ? "change" : hasShares ? "share" : "class", zoomed = top, current = top, wanted = "", boxes = [], focused = false;
   const ancestors = (i) => (i < 0 ? [] : [...ancestors(nodes[i].parent), i]);
 
   const size = named(create("select"), "Width of a module");
   for (const figure of data.sizes) size.add(new Option(`size: ${figure.title}`, figure.key));
   const color = named(create("select"), "Color of a module");
+  if (hasChanges) color.add(new Option("color: change", "change"));
   if (hasShares) color.add(new Option("color: % of roofline", "share"));
-  color.add(new Option("color: class", "class"));
-  const search = named(create("input", { type: "search", placeholder: "Search modules" }), "Search modules");
+  color.add(new Option(classes.size > 1 ? "color: class" : "color: name", "class"));
+  const search = named(create("input", { type: "search", placeholder: `Search ${subject}` }), `Search ${subject}`);
   const matches = create("span", { className: "matches" });
   matches.setAttribute("role", "status");
   const scale = create("span", { className: "scale", title: "Share of the roofline" }, "0 %", create("i"), "100 %");
   const crumbs = named(create("nav", { className: "crumbs" }), "Zoomed module");
-  tools.append(...(data.sizes.length > 1 ? [size] : []), ...(hasShares ? [color] : []), search, matches, scale, crumbs);
+  tools.append(...(data.sizes.length > 1 ? [size] : []), ...(hasShares || hasChanges ? [color] : []), search, matches, scale, crumbs);
   size.onchange = () => { key = size.value; show(); };
   color.onchange = () => { coloring = color.value; show(); };
   const isMatch = (node) => !wanted || node.path.toLowerCase().includes(wanted) || node.type.toLowerCase().includes(wanted);
@@ -49,16 +51,23 @@ draw.icicle = function icicle(element, data, tools) {
     const least = 0.4 / Math.max(1, element.clientWidth); // thinner boxes are not drawn
     add(zoomed, 0, 0, 1);
   }
+  // By class, or by name where all have the same class.
+  const names = new Map();
+  nodes.forEach(({ name }) => { if (!names.has(name)) names.set(name, names.size); });
+  const hue = ({ name, type }) => ((classes.size > 1 ? classes.get(type.split(" ")[0]) : names.get(name)) * 67 + 205) % 360;
   // The stronger the orange, the farther below the roofline; gray is unknown. Lightness differs too, for any color vision.
   function fill(node) {
     const dark = isDark();
-    if (coloring === "class") return `hsl(${(classes.get(node.type.split(" ")[0]) * 67 + 205) % 360} ${dark ? 30 : 48}% ${dark ? 32 : 80}%)`;
+    // The stronger the color, the larger the change relative to the larger side.
+    if (coloring === "change") return node.change ? `hsl(${node.change > 0 ? 24 : 210} ${25 + 60 * Math.abs(node.change)}% ${dark ? 24 + 18 * Math.abs(node.change) : 88 - 24 * Math.abs(node.change)}%)` : dark ? "#3d4a5c" : "#d5dbe3";
+    if (coloring === "class") return `hsl(${hue(node)} ${dark ? 30 : 48}% ${dark ? 32 : 80}%)`;
     return node.share == null ? (dark ? "#3d4a5c" : "#c3ccd8") : `hsl(24 85% ${Math.round(dark ? 42 - 0.24 * Math.min(100, node.share) : 62 + 0.3 * Math.min(100, node.share))}%)`;
   }
   function describe(i) {
     const node = nodes[i], figures = data.sizes.filter((figure) => node[figure.key] != null);
     return [
       node.path, node.type, ...figures.map((figure) => `${figure.title} ${text(node[figure.key], figure.unit)} (${percent(node[figure.key], nodes[top][figure.key])})`),
+      node.change === undefined ? "" : node.change ? `${number(100 * Math.abs(node.change))} % ${node.change > 0 ? "of it added" : "of it removed"}` : "no change",
       node.share == null ? "" : `${number(node.share)} % of the roofline`,
     ];
   }

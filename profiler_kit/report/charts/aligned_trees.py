@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -37,7 +37,7 @@ class _Layer:
 
 
 def layer_tree(comparison: Comparison) -> Iterator[Chart]:
-    """The layers of two reports as one tree; nothing without a difference."""
+    """The layers of two reports as one tree, in two charts; nothing without a difference."""
     if all(layer.kind == "same" and not layer.contribution for layer in comparison.layers):
         return
     figures = _COUNTED
@@ -54,11 +54,11 @@ def layer_tree(comparison: Comparison) -> Iterator[Chart]:
         )
         for layer in comparison.layers
     ]
-    yield _chart((comparison.a.label, comparison.b.label), figures, layers, "per step")
+    yield from _charts((comparison.a.label, comparison.b.label), figures, layers, "per step")
 
 
 def trace_module_tree(compared: TraceComparison) -> Iterator[Chart]:
-    """The modules of two traces as one tree; nothing for traces without modules."""
+    """The modules of two traces as one tree, in two charts; nothing for traces without modules."""
     phases: defaultdict[str, list[TimeChange]] = defaultdict(list)
     for change in compared.modules:
         phases[change.name].append(change)
@@ -81,11 +81,12 @@ def trace_module_tree(compared: TraceComparison) -> Iterator[Chart]:
             )
         )
     labels = (compared.a.label, compared.b.label)
-    yield _chart(labels, (("ns", "device time", "ns"),), layers, f"per {compared.per}")
+    yield from _charts(labels, (("ns", "device time", "ns"),), layers, f"per {compared.per}")
 
 
-def _chart(sides: tuple[str, str], figures: Sequence[Figure], layers: Sequence[_Layer], scope: str) -> Chart:
-    return Chart(
+def _charts(sides: tuple[str, str], figures: Sequence[Figure], layers: Sequence[_Layer], scope: str) -> Iterator[Chart]:
+    """The modules as a tree of rows, and as boxes that are as wide as the larger side, colored by the change."""
+    tree = Chart(
         kind="tree",
         name="tree",
         title="Aligned modules",
@@ -98,6 +99,15 @@ def _chart(sides: tuple[str, str], figures: Sequence[Figure], layers: Sequence[_
                 "nodes": [_node(node, figures) for node in _nodes(layers, len(figures))],
             }
         ),
+    )
+    yield tree
+    yield Chart(
+        kind="icicle",
+        name="changes",
+        title="Changes in the module tree",
+        text=f"Each box is a module, as wide as its part of the larger side, with its children below. Orange ones are larger in "
+        f"{sides[1]}, blue ones smaller, gray ones equal. Click a module to zoom in.",
+        data=ChartData(lambda: _icicle_data(tree.data)),
     )
 
 
@@ -170,3 +180,25 @@ def _node(node: _Node, figures: Sequence[Figure]) -> dict[str, Any]:
         "note": layer.note if layer is not None else "",
         **{key: [None if side is None else side[i] for side in (a, b)] for i, (key, _, _) in enumerate(figures)},
     }
+
+
+def _icicle_data(tree: Mapping[str, Any]) -> dict[str, Any]:
+    size = tree["figures"][0]
+    nodes: list[dict[str, Any]] = []
+    roots = sum(node["parent"] < 0 for node in tree["nodes"])
+    if roots > 1:  # the model, the loss and the optimizer
+        sums = [sum(node[size["key"]][side] or 0 for node in tree["nodes"] if node["parent"] < 0) for side in (0, 1)]
+        nodes.append({"name": "(all)", "path": "(all)", "type": "", "parent": -1, **_sized(sums, size["key"])})
+    shift = len(nodes)
+    for node in tree["nodes"]:
+        parent = node["parent"] + shift if node["parent"] >= 0 else shift - 1
+        names = {key: node[key] for key in ("name", "path", "type")}
+        nodes.append({**names, "parent": parent, **_sized(node[size["key"]], size["key"])})
+    return {"sizes": [size], "nodes": nodes}
+
+
+def _sized(sides: Sequence[int | None], key: str) -> dict[str, Any]:
+    """The size and the relative change of a module with these figures."""
+    a, b = (side or 0 for side in sides)
+    most = max(a, b)
+    return {"share": None, "change": (b - a) / most if most else 0.0, key: most}

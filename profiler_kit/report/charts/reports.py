@@ -211,13 +211,25 @@ def memory_chart(points: Sequence[MemoryPoint]) -> Iterator[Chart]:
         kind="lines",
         name="memory_timeline",
         title="Memory over a step",
-        text="The predicted memory of all tensors, from the start of forward to the end of the optimizer.",
+        text="The predicted memory of all tensors, from the start of forward to the end of the optimizer. The colors are phases.",
         data={
             "unit": "bytes",
+            "bands": _phase_bands(points),
             "points": [point.at for point in points],
             "lines": [{"name": "predicted", "values": [point.bytes for point in points]}],
         },
     )
+
+
+def _phase_bands(points: Sequence[MemoryPoint]) -> list[dict[str, Any]]:
+    """The phases of consecutive points, each up to the point after its last one. A point begins with its phase."""
+    bands: list[dict[str, Any]] = []
+    for number, point in enumerate(points):
+        phase = point.at.split()[0]
+        if not bands or bands[-1]["name"] != phase:
+            bands.append({"name": phase, "start": number, "end": number})
+        bands[-1]["end"] = number + 1
+    return bands
 
 
 def saved_chart(modules: Sequence[ModuleMemory]) -> Iterator[Chart]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 from profiler_kit.records.document import Chart, ChartData
 from profiler_kit.records.families import family_group
-from profiler_kit.records.lanes import StepTimeline
+from profiler_kit.records.lanes import EventSpan, StepTimeline
 from profiler_kit.records.paths import parent_path
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.runs import Span
@@ -149,8 +149,53 @@ def rank_chart(ranks: Ranks) -> Iterator[Chart]:
     )
 
 
-def timeline_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
-    """The lanes of one step over time. `trace`: its name, where there are several."""
+def call_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
+    """The host's time in one step by call; nothing without calls. `trace`: its name, where there are several."""
+    if not timeline.calls:
+        return
+    number = f"step {timeline.step}" if timeline.step is not None else "the trace"
+    yield Chart(
+        kind="icicle",
+        name="calls",
+        title=f"Host time by call, {number}{f', {trace}' if trace else ''}",
+        text="Each box is a function of the user, an operator or a call of the device's runtime, as wide as its time, with "
+        "what it calls below. Calls of one name at one place are one box.",
+        data=ChartData(lambda: _call_data(timeline)),
+    )
+
+
+def _call_data(timeline: StepTimeline) -> dict[str, Any]:
+    """All threads as one tree."""
+    total_ns = sum(call.ns for call in timeline.calls if call.parent < 0)
+    nodes: list[dict[str, Any]] = [
+        {"name": "(all threads)", "path": "(all threads)", "type": "", "parent": -1, "share": None, "time": total_ns}
+    ]
+    for call in timeline.calls:
+        above = nodes[call.parent + 1]
+        path = f"{above['path']} > {call.name}" if call.parent >= 0 else call.name
+        nodes.append(
+            {"name": call.name, "path": path, "type": "", "parent": call.parent + 1, "share": None, "time": call.ns}
+        )
+    return {"subject": "calls", "sizes": [{"key": "time", "title": "time", "unit": "ns"}], "nodes": nodes}
+
+
+class ClockRange(NamedTuple):
+    """From the first start to the last end of several timelines, in ns on their common clock."""
+
+    start_ns: int
+    end_ns: int
+
+
+def clock_range(timelines: Iterable[StepTimeline]) -> ClockRange | None:
+    """The range of `timelines` on their common clock; None for fewer than two, or if a clock is not known."""
+    clocks = [(timeline, timeline.clock_ns) for timeline in timelines]
+    starts = [timeline.start_ns - clock for timeline, clock in clocks if clock is not None]
+    ends = [timeline.end_ns - clock for timeline, clock in clocks if clock is not None]
+    return ClockRange(min(starts), max(ends)) if len(clocks) > 1 and len(starts) == len(clocks) else None
+
+
+def timeline_chart(timeline: StepTimeline, trace: str = "", shared: ClockRange | None = None) -> Iterator[Chart]:
+    """The lanes of one step over time. `trace`: its name, where there are several. `shared`: the range that all of these show."""
     number = f"step {timeline.step}" if timeline.step is not None else "the trace"
     omitted = f" {timeline.omitted:,} shorter boxes are left out." if timeline.omitted else ""
     yield Chart(
@@ -158,15 +203,26 @@ def timeline_chart(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
         name="timeline",
         title=f"Timeline of {number}{f', {trace}' if trace else ''}",
         text="What host and device do over time. The band is the step on the host; work of other steps is pale. Drag to move; "
-        f"turn the wheel with Ctrl pressed to zoom; drag with Shift pressed to measure.{omitted}",
-        data=ChartData(lambda: _timeline_data(timeline)),
+        "turn the wheel with Ctrl pressed to zoom; drag with Shift pressed to measure. Click a box to see its operator, module, "
+        f"launch and line; the keys N and P go to the next and the previous one, J and K to another lane."
+        f"{' The timelines are on one clock and show the same time.' if shared else ''}{omitted}",
+        data=ChartData(lambda: {**_timeline_data(timeline), **_shared_range(timeline, shared)}),
     )
+
+
+def _shared_range(timeline: StepTimeline, shared: ClockRange | None) -> dict[str, Any]:
+    """The range that several timelines show, in ns from the start of this one."""
+    if shared is None or timeline.clock_ns is None:
+        return {}
+    start_ns = timeline.start_ns - timeline.clock_ns
+    return {"shared_ns": [shared.start_ns - start_ns, shared.end_ns - start_ns]}
 
 
 def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
     lanes = list(dict.fromkeys(span.lane for span in timeline.spans))
     lane_numbers = {lane: i for i, lane in enumerate(lanes)}
     names: dict[tuple[str, str | None], int] = {}
+    facts: dict[tuple[str, ...], int] = {}
     boxes = [
         [
             lane_numbers[span.lane],
@@ -174,6 +230,7 @@ def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
             min(span.end_ns, timeline.end_ns) - timeline.start_ns,
             names.setdefault((span.name, _color_key(span)), len(names)),
             int(timeline.is_of_another_step(span)),
+            *(_event_facts(span, facts, timeline.start_ns) if isinstance(span, EventSpan) else ()),
         ]
         for span in timeline.spans
     ]
@@ -181,9 +238,17 @@ def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
         "lanes": lanes,
         "names": [name for name, _ in names],
         "families": [family for _, family in names],
+        "facts": [list(values) for values in facts],
         "boxes": boxes,
         "step_ns": timeline.host_end_ns - timeline.start_ns,
     }
+
+
+def _event_facts(span: EventSpan, facts: dict[tuple[str, ...], int], start_ns: int) -> tuple[int | None, ...]:
+    """The index of what is known about the event in `facts`, and the start of its launch in the step."""
+    values = (span.operator, span.module, span.source, span.launch)
+    launch = (span.launch_ns - start_ns,) if span.launch_ns is not None else ()
+    return (facts.setdefault(values, len(facts)), *launch)
 
 
 def _color_key(span: Span) -> str | None:
