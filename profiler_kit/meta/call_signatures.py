@@ -14,7 +14,6 @@ _IGNORED_TYPES: Final = (
     torch.memory_format,
     torch.Generator,
     torch.UntypedStorage,  # its text has every element
-    torch.TypedStorage,
 )  # differ for tensors without data, or carry no information
 
 

@@ -5,7 +5,7 @@
 Appends one line per network to the file. `--first` is the number of the first network; the last message says where to continue.
 A network that fails or hangs is skipped. Each network runs two warm-up steps, four timed steps, a traced step with a range around
 every op, and a traced step without ranges. If both have the same kernels in the same order, the ranges of the first say which op
-launched a kernel, and the second has its natural duration: ranges slow the host, and a device that waits is slower.
+launched a kernel, and the durations are those of the second, which no range delays.
 
 A line holds `family`, `seed` (the number), `host`, `mode`, `params`, `step_ns` of the timed steps, `kernel_ns` of a step,
 `natural` (1 if the durations are those of the second traced step), `unowned_us` (of kernels without an op), and `rows`, one per
