@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "traces": GROUND | {"records"},
     "attribution": GROUND | {"records", "traces"},
     "simulation": GROUND | {"records", "traces", "attribution"},
+    "forecast": GROUND | {"records", "devices", "simulation"},
     "diagnosis": GROUND | {"records", "statistics", "devices", "configurations", "simulation"},
     "comparison": GROUND | {"records", "statistics"},
     "gate": GROUND | {"process", "records"},
@@ -58,6 +59,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "loading",
         "counting",
         "memory",
+        "forecast",
         "measurement",
         "worker",
         "recording",
@@ -83,7 +85,6 @@ HEAVY = {
     "pandas",
     "numpy",
     "fvcore",
-    "tabulate",
     "rich",
     "matplotlib",
 }  # never at the top of a file that --help reads

@@ -206,6 +206,62 @@ def adversarial(steps: int, trace: Trace) -> nn.Module:
 
 
 @program
+def adversarial_blocks(steps: int, trace: Trace) -> nn.Module:
+    """Ten steps of one optimizer, then ten of the other one."""
+    maker, judge = Net(4, 16), Net(16, 1)
+    both = nn.ModuleList([maker, judge])
+    optimizers = [torch.optim.SGD(m.parameters(), 0.001) for m in (judge, maker)]
+    with trace.watching(both, os.environ.get(SESSION)):
+        for _ in range(steps):
+            for number in range(20):
+                optimizer = optimizers[number // 10]
+                optimizer.zero_grad()
+                loss = judge(maker(torch.randn(BATCH, 4))).mean() * (1 - 2 * (number // 10))
+                loss.backward()
+                optimizer.step()
+            trace.step(loss)
+    return both
+
+
+@program
+def policy_gradient(steps: int, trace: Trace) -> nn.Module:
+    """Calls with gradients, between which an environment makes steps."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with trace.watching(model, os.environ.get(SESSION)):
+        for _ in range(steps):
+            logs = []
+            for _ in range(3):
+                actions = torch.distributions.Categorical(logits=model(torch.randn(BATCH, 16)))
+                logs.append(actions.log_prob(actions.sample()))
+                time.sleep(0.001)
+            optimizer.zero_grad()
+            loss = -torch.stack(logs).mean()
+            loss.backward()
+            optimizer.step()
+            trace.step(loss)
+    return model
+
+
+@program
+def inner_loop(steps: int, trace: Trace) -> nn.Module:
+    """Gradients of a loss are part of another loss, as in meta learning."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with trace.watching(model, os.environ.get(SESSION)):
+        for x, y in batches(steps):
+            x.requires_grad_()
+            inner = functional.cross_entropy(model(x), y)
+            (gradient,) = torch.autograd.grad(inner, x, create_graph=True)
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x + gradient), y)
+            loss.backward()
+            optimizer.step()
+            trace.step(loss)
+    return model
+
+
+@program
 def averaged_weights(steps: int, trace: Trace) -> nn.Module:
     model = Net()
     average = copy.deepcopy(model).requires_grad_(requires_grad=False)

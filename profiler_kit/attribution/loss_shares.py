@@ -14,14 +14,8 @@ import numpy as np
 
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records import marks
+from profiler_kit.records.mean_step import LossShares
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
-
-
-class LossShares(NamedTuple):
-    """The shares of the loss in the time between calls of models, and from the last call to the backward pass."""
-
-    between_calls: float = 1.0
-    after_last_call: float = 1.0
 
 
 class _Gap(NamedTuple):
@@ -48,8 +42,8 @@ class _Operators(NamedTuple):
 def loss_shares(attribution: Attribution) -> LossShares:
     """The shares of the loss in the traced time between calls, and from the last call to backward.
 
-    Between calls, the loss ends with the last operator of which backward runs a node. A time without operators that is longer
-    than all the rest is not the loss.
+    Between calls, the loss is the operators of which backward runs a node, each with the time before it. A time without operators
+    that is longer than all the rest is not the loss.
     """
     gaps = _usual_gaps(_gaps(attribution))
     if not gaps:
@@ -103,10 +97,8 @@ def _share(operators: _Operators, gaps: list[_Gap]) -> float:
 def _loss_ns(operators: _Operators, gap: _Gap) -> int:
     inside = slice(*np.searchsorted(operators.start_ns, (gap.start_ns, gap.end_ns)).tolist())
     start_ns, end_ns, used = (column[inside] for column in operators)
-    last_ns = gap.end_ns
+    free_ns = np.append(start_ns, gap.end_ns) - np.concatenate(([gap.start_ns], end_ns))
+    free_ns[2 * free_ns > gap.length_ns] = 0
     if gap.before_call:
-        last_ns = int(end_ns[used].max(initial=gap.start_ns))
-        start_ns, end_ns = start_ns[start_ns < last_ns], end_ns[start_ns < last_ns]
-    free_ns = np.append(start_ns, last_ns) - np.concatenate(([gap.start_ns], end_ns))
-    longest_ns, length_ns = int(free_ns.max()), last_ns - gap.start_ns
-    return length_ns - longest_ns if 2 * longest_ns > length_ns else length_ns
+        return int((free_ns[:-1] + end_ns - start_ns)[used].sum())
+    return int(free_ns.sum() + (end_ns - start_ns).sum())

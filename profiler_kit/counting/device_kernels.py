@@ -13,7 +13,7 @@ from profiler_kit.counting.arithmetic import Specs
 from profiler_kit.counting.operands import OpFacts, plan_op, traffic
 from profiler_kit.counting.tracer import Tracer
 from profiler_kit.devices.device import Device, Figure
-from profiler_kit.meta.emulation.library_calls import OpCall, TensorFacts
+from profiler_kit.records.calls import OpCall, TensorFacts
 from profiler_kit.records.counts import AttentionUse, OpRecord, TensorSpec
 
 _HEAD_DIMS: Final = 4  # batch, heads, rows, head size

@@ -86,6 +86,7 @@ class Device:
     has the architecture's name.
     `names`: torch's exact names. A slice of a device (MIG) or a variant with other clocks has a longer name, and these peaks
     would be wrong for it.
+    `prices`: the file in `devices/prices/` with kernel times of ops that were recorded on this card.
     """
 
     label: str
@@ -94,6 +95,7 @@ class Device:
     architecture: Architecture
     multiprocessors: Figure
     peaks: Peaks | None = None
+    prices: str | None = None
 
     @property
     def is_cuda(self) -> bool:

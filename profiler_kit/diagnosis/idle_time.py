@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Final
 
@@ -29,6 +30,8 @@ MIN_COMPARED_STEPS: Final = 3
 # The profiler's own start adds some milliseconds to the first step.
 FIRST_STEP_NS: Final = 50_000_000
 MAX_LISTED_CALLS: Final = 3
+# "<built-in function collect>", "<built-in method argmax of numpy.ndarray object at 0x7fb7>"
+_BUILT_IN: Final = re.compile(r"\A<built-in (?:function|method) (\w+)(?: of (?:type|([\w.]+)) object at \w+)?>\Z")
 # If half of the events were removed from the file, a gap may have held some of them.
 MAX_MISSING_SHARE: Final = 0.5
 
@@ -166,10 +169,18 @@ def calls_text(activities: Iterable[HostActivity]) -> str:
 
     Calls from one place in the user's own code count together. Of calls in long gaps, the time in these gaps counts.
     """
-    places: Counter[str] = Counter()
+    places: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for activity in activities:
-        places[activity.source or call_name(activity)] += activity.long_ns or activity.ns
-    return join_list([f"{place} ({text(ns, 'ns')})" for place, ns in places.most_common(MAX_LISTED_CALLS)])
+        name = call_name(activity)
+        places[activity.source or name][name] += activity.long_ns or activity.ns
+    largest = sorted(places.items(), key=lambda place: -place[1].total())[:MAX_LISTED_CALLS]
+    return join_list([f"{_main_call(place, calls)} ({text(calls.total(), 'ns')})" for place, calls in largest])
+
+
+def _main_call(place: str, calls: Counter[str]) -> str:
+    """Return the call that takes most of the time of a place, or the place if none does."""
+    name, ns = calls.most_common(1)[0]
+    return name if 2 * ns >= calls.total() else place
 
 
 def is_own_call(activity: HostActivity) -> bool:
@@ -181,8 +192,11 @@ def is_own_call(activity: HostActivity) -> bool:
 
 def call_name(activity: HostActivity) -> str:
     """Return the name of an activity, with the user's own code around it where the trace shows it."""
-    name = activity.name or "Python between operators"
-    return f"{name} in {activity.source}" if activity.source and activity.source != name else name
+    name = _BUILT_IN.sub(lambda match: f"{match[2]}.{match[1]}()" if match[2] else f"{match[1]}()", activity.name)
+    name = name or "Python between operators"
+    if name in activity.source:
+        return activity.source
+    return f"{name} in {activity.source}" if activity.source else name
 
 
 def single_gap(trace: TraceSummary) -> IdleTime | None:

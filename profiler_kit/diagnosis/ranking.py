@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 TIE: Final = 0.05
 # Why time goes, at which place of the program, in what kind of work, at which limit of the machine: each follows an earlier one
 # that explains a part of it.
-REASONS: Final = ("cause", "site", "place", "bound")
+BOUND: Final = "bound"
+REASONS: Final = ("cause", "site", "place", BOUND)
 # A change that saves less than a tenth of the step is rarely worth the effort. One that surely saves a fifth is never minor.
 MIN_SAVING: Final = 0.1
 SURE_SAVING: Final = 0.2
+USUAL_PART_OF_BOUND: Final = 0.5  # no single change removes all that a limit of the machine costs
 # A finding that says where time goes follows one that explains at least this part of it; one about a limit of the machine, which
 # no single change removes, a smaller part. An uncertain (low) one does not explain a serious one.
 MIN_PART_OF_PLACE: Final = 0.5
@@ -88,7 +90,7 @@ def rank(
     follows one that says why a part of it does. `savings`: the replay of the steps; None where there is none.
     """
     if savings is not None:
-        findings = [_with_saving(item, savings, is_cause=topics.get(item.rule) == "cause") for item in findings]
+        findings = [_with_saving(item, savings, topics.get(item.rule, "")) for item in findings]
     with_claims = [finding for finding in findings if finding.claims]
     account = step_account(report, with_claims)
     levels = {rule: REASONS.index(topic) for rule, topic in topics.items() if topic in REASONS}
@@ -118,14 +120,15 @@ def rank(
     return (*ordered, *(finding for finding in findings if not finding.claims))
 
 
-def _with_saving(finding: Finding, savings: StepSavings, *, is_cause: bool) -> Finding:
-    """Return a finding about time with its saving, and not more severe than the saving allows; a sure cause is not low."""
+def _with_saving(finding: Finding, savings: StepSavings, topic: str) -> Finding:
+    """Return a finding about time with its saving, and not more severe than its low end allows; a sure cause is not low."""
     if not finding.claims or PEAK in finding.claims:
         return finding
     saving = savings.saving(finding)
-    is_sure = saving.low >= SURE_SAVING
-    most: Severity = "high" if is_sure else "medium" if saving.low >= MIN_SAVING else "low"
-    severity: Severity = "medium" if is_sure and is_cause and finding.severity == "low" else finding.severity
+    low = saving.low * (USUAL_PART_OF_BOUND if topic == BOUND else 1.0)
+    is_sure = low >= SURE_SAVING
+    most: Severity = "high" if is_sure else "medium" if low >= MIN_SAVING else "low"
+    severity: Severity = "medium" if is_sure and topic == "cause" and finding.severity == "low" else finding.severity
     return _at_most(replace(finding, saving=saving, severity=severity), most)
 
 
@@ -171,7 +174,7 @@ def _cause_of(i: int, findings: Sequence[Finding], levels: Mapping[str, int]) ->
     """Return the index of the finding that says why finding `i` holds, or more exactly where; `i` if none does."""
     while True:
         place = findings[i]
-        is_bound = levels.get(place.rule, 0) == REASONS.index("bound")
+        is_bound = levels.get(place.rule, 0) == REASONS.index(BOUND)
         least = (MIN_PART_OF_BOUND if is_bound else MIN_PART_OF_PLACE) * _size(place)
         causes = [
             j

@@ -24,7 +24,7 @@ from profiler_kit.diagnosis.work_groups import is_product
 from profiler_kit.records.claims import Claim, kernel_claims, module_claims
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.records.families import is_contraction, is_product_family
-from profiler_kit.records.report import Evidence
+from profiler_kit.records.report import Evidence, Severity
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.units import percent, text
 
@@ -95,12 +95,14 @@ def _layer_part(
     evidence: tuple[Evidence, ...] = (),
     claims: tuple[Claim, ...],
     path: str | None = None,
+    most: Severity = "high",
 ) -> StepPart:
-    """Return a layer that takes `ns` as a part of the step, with its share of the busy time. `path`: None without a name."""
+    """Return a layer that takes `ns` as a part of the step, with its share of the busy time. `path`: None if unnamed."""
     busy_share = ns / step.busy_ns
     return StepPart(
         ns=ns,
         share_name="",
+        most=most,
         title=title,
         sentences=(*sentences, f"Everything else takes {percent(1.0 - busy_share)} of the {step.clock_name}."),
         advice=advice,
@@ -141,6 +143,7 @@ def _by_shapes(step: StepWork) -> StepPart | None:
     return _layer_part(
         step,
         operator.kernel_ns,
+        most="high" if is_single_layer else "low",
         claims=kernel_claims(kernel.name for kernel in step.kernels if is_product(kernel)),
         title=f"{'One layer takes' if is_single_layer else 'Calls with the same shapes take'} {percent(share)} of the "
         f"{step.clock_name}: {operator_text(operator)}",

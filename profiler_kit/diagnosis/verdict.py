@@ -19,7 +19,7 @@ from profiler_kit.diagnosis.remedies import advised_remedy, remedies
 from profiler_kit.diagnosis.step_work import step_works
 from profiler_kit.diagnosis.trace_cost import CAUSE_WORDS, trace_cost
 from profiler_kit.records.claims import PEAK
-from profiler_kit.records.counts import StaticCount
+from profiler_kit.records.counts import Forecast, StaticCount
 from profiler_kit.records.families import family_name
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.roofline import STEP
@@ -258,7 +258,21 @@ def _step_text(run: ConfigRun) -> str:
 
 def _counted(static: StaticCount) -> str:
     memory = f" and {text(static.memory.peak_bytes, 'bytes')} of memory" if static.memory is not None else ""
-    return f"needs {text(static.step.flops, 'flops')} FLOPs{memory}; counted, not run: no times"
+    return f"needs {text(static.step.flops, 'flops')} FLOPs{memory}; counted, not run: {_predicted(static.forecast)}"
+
+
+def _predicted(forecast: Forecast | None) -> str:
+    """The predicted times with their intervals."""
+    if forecast is None:
+        return "no times"
+    scaled = ", scaled from another card" if forecast.is_scaled else ""
+    kernels, step = (
+        f"{text(time.median, 'ns')} ({text(time.low, 'ns')} to {text(time.high, 'ns')})"
+        for time in (forecast.kernel_ns, forecast.step_ns)
+    )
+    is_host_bound = forecast.host_ns.median > forecast.kernel_ns.median
+    limit = "limited by an eager host" if is_host_bound else "limited by the kernels"
+    return f"predicted on {forecast.device}{scaled}: kernels {kernels}, step {step}, {limit}"
 
 
 def _traced_busy(report: Report | TraceReport) -> float | None:

@@ -52,7 +52,7 @@ def _is_removable(site: WorkSite) -> bool:
         return False
     if site.operator:
         return site.saving.median >= MIN_OPERATOR_SAVING
-    return _is_exact(site) or not site.has_gradient
+    return _is_exact(site) or bool(site.row) or not site.has_gradient
 
 
 def _is_loop(site: WorkSite) -> bool:
@@ -71,7 +71,8 @@ def site_text(site: WorkSite) -> str:
     if site.loop:
         where = f" in {site.within}" if site.within else ""
         return f"loop of {round(site.rounds)} rounds of {_round_text(site.loop)}{where} ({launches})"
-    name = site.source or site.call or site.module or site.operator or "work without a backward pass"
+    row = f"row of {_round_text(site.row)}" if site.row else ""
+    name = site.source or site.call or site.module or site.operator or row or "work without a backward pass"
     return f"{name} ({launches})"
 
 
@@ -86,7 +87,7 @@ def _round_text(loop: str) -> str:
 def site_claim(site: WorkSite) -> Claim:
     """Return the claim on all work of a place."""
     names: tuple[tuple[Kind, str], ...] = (
-        ("function", site.source), ("call", site.call), ("module", site.module), ("loop", site.loop),
+        ("function", site.source), ("call", site.call), ("module", site.module), ("loop", site.loop), ("row", site.row),
         ("operator", site.operator), ("gradient", "" if site.has_gradient else "none"), ("phase", site.phase),
     )  # fmt: skip
     return next(Claim("site", kind, name) for kind, name in names if name)
@@ -94,7 +95,7 @@ def site_claim(site: WorkSite) -> Claim:
 
 def operators_text(site: WorkSite) -> str:
     """Return the operators with most time in a function, as the end of a sentence; empty without any."""
-    return f", most in {join_list(list(site.operators))}" if site.operators and not site.loop else ""
+    return f", most in {join_list(list(site.operators))}" if site.operators and not (site.loop or site.row) else ""
 
 
 def launches_sentence(sites: Sequence[WorkSite], count: int = 3) -> str:

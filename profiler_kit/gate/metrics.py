@@ -78,6 +78,16 @@ def _device_step(report: Report) -> int | None:
     return round(step.layers_ns) if step is not None else None
 
 
+def _predicted_step(report: Report) -> int | None:
+    forecast = report.static.forecast if report.static is not None else None
+    return forecast.step_ns.median if forecast is not None else None
+
+
+def _predicted_kernels(report: Report) -> int | None:
+    forecast = report.static.forecast if report.static is not None else None
+    return forecast.kernel_ns.median if forecast is not None else None
+
+
 GATE_METRICS: Final[tuple[GateMetric, ...]] = (
     *(
         GateMetric(
@@ -93,6 +103,14 @@ GATE_METRICS: Final[tuple[GateMetric, ...]] = (
     GateMetric(
         key="device_step", title="Step time on the device, lower bound", unit="ns", of_report=_device_step,
         doc="the sum of the layers' roofline bounds on the device of --gpu",
+    ),
+    GateMetric(
+        key="step_time_predicted", title="Step time on the device, predicted", unit="ns", of_report=_predicted_step,
+        doc="a replay of the predicted kernels on the device of --gpu behind a reference host",
+    ),
+    GateMetric(
+        key="kernel_time_predicted", title="Kernel time on the device, predicted", unit="ns", of_report=_predicted_kernels,
+        doc="the sum of the step's kernels on the device of --gpu, from recorded calls of the same ops",
     ),
     GateMetric(
         key="checkpoint", title="Checkpoint keys that do not load", unit="count",

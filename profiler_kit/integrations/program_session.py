@@ -218,9 +218,9 @@ class ProgramSession(LoopSession):
             self._ends = StepEnds(loop.cycle)
         self._finder.on_event = self._note_event
 
-    def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
+    def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module], Sequence[nn.Module]]:
         assert self._loop is not None
-        return self._loop.models, self._loop.others
+        return self._loop.models, self._loop.others, self._loop.direct
 
     def _new_recorder(self, trace: Path) -> Recorder:
         recorder = super()._new_recorder(trace)
@@ -292,7 +292,7 @@ class ProgramSession(LoopSession):
         assert self._recorder is not None
         self._has_resumed, self._is_step_over, self._has_evaluation = True, False, False
         self._losses.stop()
-        self._recorder.stop()
+        self._recorder.stop(times_warmup=True)
         self._finder.resume()
 
     def _stop_watching(self) -> None:
@@ -308,12 +308,8 @@ class ProgramSession(LoopSession):
 
     def _finish(self) -> None:
         assert self._recorder is not None
-        self._recorder.stop()
+        self._recorder.stop(times_warmup=True)
         observed = self._recorder.observations
-        if not observed.steps_ns and observed.warmup_ns:
-            observed.steps_ns += observed.warmup_ns
-            observed.warmup_steps = 0
-            observed.notes.append("The program ended while it warmed up: the times are those of its first steps.")
         if not observed.steps_ns:
             self._report_failure(self._unseen())
             return

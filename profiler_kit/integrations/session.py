@@ -106,11 +106,12 @@ class LoopSession:
         assert self._model is not None
         options = self._options
         warmup = WARMUP if options.skip is None and self._job_size > 1 else options.skip
-        parts, others = self._parts()
+        parts, others, direct = self._parts()
         recorder = Recorder(
             self._model,
             models=parts,
             others=others,
+            direct=direct,
             warmup=warmup,
             timed=options.steps,
             traced=options.traced,
@@ -127,9 +128,9 @@ class LoopSession:
                 self._recorder.give_up()
         self._report_failure(f"the program goes on without a report: {type(error).__name__}: {error}")
 
-    def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module]]:
-        """The models that the loop calls, if they are known, and the other modules."""
-        return (), ()
+    def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module], Sequence[nn.Module]]:
+        """The models that the loop calls, if they are known; the other modules; those of which it calls ``forward`` itself."""
+        return (), (), ()
 
     def _end_earlier(self) -> None:
         """End a session that its loop left without an end, such as by an exception. Raises UsageError if its loop may run.

@@ -18,25 +18,39 @@ from profiler_kit.memory.prediction import predict, predict_on_device
 from profiler_kit.memory.steps import Setup, record_steps
 from profiler_kit.memory.workspace import LibraryConfig
 from profiler_kit.meta.eager import compilation_disabled
+from profiler_kit.records.calls import StepCall
 from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
 from profiler_kit.records.runs import PeakMemory
 
-__all__ = ["LibraryConfig", "Setup", "local_device", "simulate", "simulate_measured"]
+__all__ = ["LibraryConfig", "Setup", "local_device", "simulate", "simulate_measured", "simulate_step"]
 
 
 def simulate(target: Target, device: Device = DEFAULT_DEVICE, setup: Setup | None = None) -> MemoryEstimate:
+    """The memory of `simulate_step`, which explains it."""
+    return simulate_step(target, device, setup)[0]
+
+
+def simulate_step(
+    target: Target, device: Device = DEFAULT_DEVICE, setup: Setup | None = None
+) -> tuple[MemoryEstimate, tuple[StepCall, ...]]:
     """Simulate the memory of a training step of `target` in its steady state, or of a forward pass in ``infer`` mode.
 
     The step runs twice on meta tensors, with the CUDA behavior of `device`. A model that needs tensor values runs on another
     kind of tensors (see `loading.tensor_kinds`), without CUDA behavior; a note names the line in the model that needs the values.
 
+    Returns the memory, and the op calls of a step where `setup` records them and they are those of the device.
+
     Raises: TargetError if the model does not run on any kind of tensors.
     """
+
+    def attempt(variant: Target) -> tuple[MemoryEstimate, tuple[StepCall, ...]]:
+        log = record_steps(variant, device, setup or Setup())
+        return predict(log, device), tuple(log.calls)
+
     with compilation_disabled():
-        result = run_on_first_kind(
-            target, lambda variant: predict(record_steps(variant, device, setup or Setup()), device)
-        )
-    notes = list(result.value.notes)
+        result = run_on_first_kind(target, attempt)
+    estimate, calls = result.value
+    notes = list(estimate.notes)
     if target.info.has_note("compiled", "compiled_whole"):
         notes.append("memory simulated without torch.compile: compiled code allocates and saves other tensors")
     if result.note:
@@ -45,7 +59,8 @@ def simulate(target: Target, device: Device = DEFAULT_DEVICE, setup: Setup | Non
         notes.append(
             "memory simulated with CPU ops: dropout, attention and recurrent layers save less for backward on CUDA"
         )
-    return replace(result.value, traced_on=result.kind, notes=tuple(notes))
+    estimate = replace(estimate, traced_on=result.kind, notes=tuple(notes))
+    return estimate, calls if result.kind == "meta" else ()
 
 
 def simulate_measured(

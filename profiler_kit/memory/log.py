@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import Final, Literal, NamedTuple
 
 from profiler_kit.memory.workspace import WorkspaceBytes
+from profiler_kit.records.calls import StepCall
 from profiler_kit.records.counts import Phase
 
 Category = Literal["parameters", "gradients", "optimizer_state", "inputs", "saved_activations", "temporaries"]
@@ -68,18 +69,23 @@ Event = tuple[int, Lifetime]  # bytes: positive for an allocation, negative for 
 
 @dataclass(slots=True, eq=False)
 class MemoryLog:
-    """Events, workspace uses and marks in order. `steps`: the number of events before each step."""
+    """Events, workspace uses and marks in order. `steps`: the number of events before each step.
+
+    `calls`: the op calls of the last step, where the simulation records them.
+    """
 
     events: list[Event] = field(default_factory=list)
     uses: list[WorkspaceUse] = field(default_factory=list)
     marks: list[Mark] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
+    calls: list[StepCall] = field(default_factory=list)
 
     def begin_step(self) -> None:
-        """Start a step; drop the marks of the previous step."""
+        """Start a step; drop the marks and calls of the previous step."""
         self.steps.append(len(self.events))
         self.marks.clear()
+        self.calls.clear()
         self.mark("before forward")
 
     def mark(self, name: str) -> None:

@@ -39,7 +39,7 @@ class Setup:
 
     `steps`: number of steps. `zero_grad`: whether gradients are reset to None or to zero. `checkpoint`, `in_place`: paths of
     modules to checkpoint, and of activations that overwrite their input. `watched`: ops whose calls are logged with their
-    arguments, also without a workspace rule.
+    arguments, also without a workspace rule. `records_calls`: whether the log has all op calls of the last step.
     """
 
     steps: int = STEPS
@@ -48,6 +48,7 @@ class Setup:
     in_place: tuple[str, ...] = ()
     config: LibraryConfig = field(default_factory=LibraryConfig)
     watched: frozenset[str] = frozenset()
+    records_calls: bool = False
 
 
 def record_steps(target: Target, device: Device, setup: Setup) -> MemoryLog:
@@ -58,7 +59,9 @@ def record_steps(target: Target, device: Device, setup: Setup) -> MemoryLog:
     Raises: StepError around an exception of the model or the optimizer.
     """
     ownership = ModuleTracker(target.paths(), parameter_owners(target.model))
-    tracker = Tracker(ownership, device, setup.config, target.device.type, setup.watched)
+    tracker = Tracker(
+        ownership, device, setup.config, target.device.type, setup.watched, records_calls=setup.records_calls
+    )
     is_emulated = target.device.type == "meta"
     batch = target.batch
     inputs = tensors_of(batch.args, batch.kwargs, batch.labels)

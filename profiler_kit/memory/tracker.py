@@ -21,11 +21,12 @@ from profiler_kit.memory.gradient_sums import exclusive_counts, in_place_variant
 from profiler_kit.memory.log import Category, Lifetime, MemoryLog, WorkspaceUse
 from profiler_kit.memory.workspace import LibraryConfig, exactly, ruled_ops, workspace_of
 from profiler_kit.meta.call_signatures import call_signature, op_name
-from profiler_kit.meta.emulation.library_calls import OpCall, facts_of
+from profiler_kit.meta.emulation.library_calls import facts_of
 from profiler_kit.meta.flex_attention import UndecomposedFlexAttention
 from profiler_kit.meta.meta_kernels import replacement_kernel, stored_tensor
 from profiler_kit.meta.op_memo import Memo, memo_for_modes
 from profiler_kit.meta.ownership import ModuleTracker
+from profiler_kit.records.calls import OpCall, StepCall
 from profiler_kit.records.counts import Phase
 from profiler_kit.user_code.locations import display_path, user_frame
 
@@ -69,6 +70,8 @@ class Tracker(UndecomposedFlexAttention):
         config: LibraryConfig | None = None,
         device_type: str = "meta",
         watched: frozenset[str] = frozenset(),
+        *,
+        records_calls: bool = False,
     ) -> None:
         super().__init__()
         exclusive_counts()  # measured before the mode is active
@@ -78,6 +81,7 @@ class Tracker(UndecomposedFlexAttention):
         self._device = device
         self._config = config or LibraryConfig()
         self._watched = watched
+        self._records_calls = records_calls
         self._memo: Memo[None] = memo_for_modes(_get_current_dispatch_mode_stack())
         self._live: dict[int, Lifetime] = {}
         self._plans: dict[int, _Plan] = {}  # by id, since torch hashes ops in Python
@@ -128,7 +132,9 @@ class Tracker(UndecomposedFlexAttention):
                 lifetime.savers = []
 
     def use_workspace(self, call: OpCall, arguments: str = "") -> None:
-        """Log the temporary workspace of `call`. `arguments`: its arguments, as `loading.call_signatures` writes them."""
+        """Log `call`, and its temporary workspace. `arguments`: as `meta.call_signatures` writes them."""
+        if self._records_calls:
+            self.log.calls.append(StepCall(call, self._current_phase(), self._owner()))
         workspace = workspace_of(call, self._device, self._config)
         if workspace.high > 0 or call.op in self._watched:
             position, phase, owner = len(self.log.events), self._current_phase(), self._owner()
@@ -173,6 +179,9 @@ class Tracker(UndecomposedFlexAttention):
             if plan.has_workspace:
                 arguments = call_signature(args, kwargs) if self._watched else ""
                 self.use_workspace(_op_call(plan.name, args, kwargs, out, in_backward=self.in_backward), arguments)
+            elif self._records_calls:
+                call = _op_call(plan.name, args, kwargs, out, in_backward=self.in_backward)
+                self.log.calls.append(StepCall(call, self._current_phase(), self._owner()))
             if plan.uses_blas:
                 for handle, size in _blas_handles(
                     plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1

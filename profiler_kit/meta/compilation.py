@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,6 +13,12 @@ _IN_PLACE: Final = "_compiled_call_impl"  # set by module.compile()
 _DECORATED: Final = "_torchdynamo_orig_callable"  # set by @torch.compile on a function
 
 Wrapper = Callable[[nn.Module], nn.Module]
+
+
+def has_compiled() -> bool:
+    """Whether this process has compiled anything by ``torch.compile``."""
+    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
+    return bool(counters.get("frames"))
 
 
 def uncompiled_path(path: str) -> str:

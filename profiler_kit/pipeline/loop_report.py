@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from profiler_kit.attribution.loss_shares import LossShares
 from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.errors import KitError
 from profiler_kit.pipeline.memory_prediction import EXPECTED, simulated_device, with_memory
@@ -17,7 +16,7 @@ from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_w
 from profiler_kit.pipeline.seen_runs import loss_name
 from profiler_kit.records.counts import DEFAULT_CONVENTION, Phase, StaticCount
 from profiler_kit.records.lanes import StepTimeline
-from profiler_kit.records.mean_step import PhaseTiming
+from profiler_kit.records.mean_step import LossShares, PhaseTiming
 from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Evaluation
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from profiler_kit.recording.observations import Observations
 
 LOOP: Final = "loop"  # the name of the run
+OF_LOOP: Final = "of the loop"  # a loss without a name
 
 
 class LoopReport(NamedTuple):
@@ -69,7 +69,7 @@ def loop_report(
         *_loop_notes(observed, evaluation, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
     ]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes, seen)
-    info = replace(info, seen=seen, loss=loss_name(losses) or info.loss)  # also where another one had to be counted
+    info = replace(info, seen=seen, loss=loss_name(losses) or info.loss or (OF_LOOP if losses else None))
     run = replace(_run(observed, models, config or LOOP), evaluation=evaluation)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:
@@ -296,7 +296,7 @@ def _loop_info(info: TargetInfo, *, counts_all_calls: bool) -> TargetInfo:
     counted = "the sum of the outputs" if counts_all_calls else info.loss
     text = f"The loss of the loop is not counted; {counted} takes its place. A session with loss_fn counts it."
     notes = (*(note for note in info.notes if note.code != "default_loss"), Note(text=text))
-    return replace(info, loss="of the loop", notes=notes)
+    return replace(info, loss=OF_LOOP, notes=notes)
 
 
 def _info_without_target(model: nn.Module, observed: Observations) -> TargetInfo:

@@ -20,6 +20,7 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 if TYPE_CHECKING:
+    from profiler_kit.forecast.work import Arithmetic
     from profiler_kit.loading import Target
 
 # Errors that running the user's code again, or an optimizer, may raise. The count remains valid without the memory.
@@ -91,15 +92,22 @@ def with_memory(
 ) -> tuple[StaticCount, StaticCount]:
     """Add the predicted memory of a step to both counts of `target`, or a note if it cannot be predicted.
 
+    For a device that the user selected, or that is measured, also the predicted time of the step.
+
     Without `is_selected`, the default device, which is simulated on a machine without one, is marked as such.
 
     With `is_measured`, the step also runs on the device, and notes about an inexact prediction say that measured peaks are
     not affected.
     """
-    from profiler_kit.memory import simulate
+    from profiler_kit.forecast.step import forecast_step
+    from profiler_kit.memory import Setup, simulate_step
 
+    has_forecast = is_selected or is_measured
+    forecast = None
     try:
-        memory, notes = simulate(target, simulated), static.notes
+        memory, calls = simulate_step(target, simulated, Setup(records_calls=has_forecast and simulated.is_cuda))
+        notes = static.notes
+        forecast = forecast_step(calls, simulated, _arithmetic()) if calls else None
         if memory.device is not None and simulated is DEFAULT_DEVICE and not is_selected:
             memory = replace(memory, device=replace(memory.device, is_default=True))
         if is_measured and simulated.is_cuda and memory.traced_on != "meta":
@@ -109,8 +117,20 @@ def with_memory(
         if is_measured and simulated.is_cuda:
             reason += f"; {MEASURED_NOTE}"
         memory, notes = None, (*static.notes, reason)
-    with_estimate = replace(static, memory=memory, notes=notes)
-    return with_estimate, with_estimate if static is by_kit else replace(by_kit, memory=memory)
+    with_estimate = replace(static, memory=memory, forecast=forecast, notes=notes)
+    is_kit = static is by_kit
+    return with_estimate, with_estimate if is_kit else replace(by_kit, memory=memory, forecast=forecast)
+
+
+def _arithmetic() -> Arithmetic:
+    """The arithmetic of float32 that the user's file has set."""
+    import torch
+
+    from profiler_kit.forecast.work import Arithmetic
+
+    return Arithmetic(
+        tf32_products=torch.backends.cuda.matmul.allow_tf32, tf32_convolutions=torch.backends.cudnn.allow_tf32
+    )
 
 
 def with_measured_workspaces(runs: Sequence[ConfigRun], counted: Counted, device: str) -> list[ConfigRun]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from profiler_kit.attribution.loss_shares import LossShares, loss_shares
 from profiler_kit.errors import TraceError
 from profiler_kit.records.counts import StaticCount
 from profiler_kit.records.lanes import Annotation, StepTimeline
+from profiler_kit.records.mean_step import LossShares
 from profiler_kit.records.runs import ConfigRun
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def attribute_run_trace(run: ConfigRun, trace: Path, *, whole_marks: bool = Fals
     `whole_marks`: the marks of steps hold nothing of the tool.
     """
     from profiler_kit.attribution.annotation_lanes import build_annotation
+    from profiler_kit.attribution.loss_shares import loss_shares
     from profiler_kit.attribution.run_figures import attribute_run
     from profiler_kit.attribution.step_lanes import step_timeline
 

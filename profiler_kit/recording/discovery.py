@@ -52,7 +52,7 @@ MAX_EVENTS: Final[dict[Source, int]] = {
 }  # watched, until a cycle must be found
 LONGER: Final = 4  # times as many, where another optimizer steps than the loop seemed to have
 
-_CALLS: Final = frozenset(("__call__", "_call_impl", "_wrapped_call_impl"))
+_CALLS: Final = frozenset(("__call__", "_call_impl", "_wrapped_call_impl", "forward"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,7 @@ class Loop:
       trained, where the loop trains. Empty where it calls none: its models are then those that hold trained parameters.
     - `names`: of the models: the attribute that holds one in another module, else its class.
     - `owners`: the classes of the outermost modules that hold the models, which the loop may never call as a whole.
+    - `direct`: those of which it calls ``forward`` itself.
     - `others`: further modules that it calls: teachers, averages of the weights, frozen networks.
     - `cycle`: the events of one step, as keys: ids of optimizers or of modules. `steps_before`: steps that are over.
     - `method`: the method of the model that is one step of inference, such as ``generate``; None for a call of the model.
@@ -73,6 +74,7 @@ class Loop:
     names: tuple[str, ...]
     owners: tuple[str, ...]
     others: tuple[nn.Module, ...]
+    direct: tuple[nn.Module, ...]
     device: torch.device
     cycle: tuple[int, ...]
     steps_before: int
@@ -290,6 +292,7 @@ class LoopFinder:
             names=tuple(attributes.get(id(model), type(model).__name__) for model in models),
             owners=tuple(type(model).__name__ for model in owners(models, self._trained)),
             others=tuple(others),
+            direct=tuple(m for m in called if id(m) in self._calls.direct),
             device=next((p.device for p in parameters), torch.device("cpu")),
             cycle=cycle,
             steps_before=self.counts[self._source] // len(cycle),

@@ -22,7 +22,7 @@ from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
-from profiler_kit.recording.outermost_calls import OutermostCalls
+from profiler_kit.recording.outermost_calls import OutermostCalls, wrapped_forwards
 from profiler_kit.recording.phases import PhaseHooks
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
@@ -46,6 +46,7 @@ class Recorder:
     `warmup` steps run without a clock (None: until their times agree), then `timed` steps with clocks, then one with the
     profiler's own warm-up and `traced` steps in the profiler. After that all hooks are gone, and `end_step` only returns.
     `models` are the parts of `model` that the loop calls, where they are known, and `others` further modules that it calls.
+    `direct` are those of both of which it calls ``forward`` itself.
     """
 
     def __init__(
@@ -59,7 +60,9 @@ class Recorder:
         trace: Path,
         models: Sequence[nn.Module] = (),
         others: Sequence[nn.Module] = (),
+        direct: Sequence[nn.Module] = (),
     ) -> None:
+        self._direct = direct
         self.device = next((parameter.device for parameter in parameters_of(model)), torch.device("cpu"))
         self.observations = Observations(device=self.device)
         self.models: tuple[nn.Module, ...] = tuple(models) or (model,)
@@ -70,6 +73,7 @@ class Recorder:
         self._trace_file = trace
         self._cuda = self.device.type == "cuda"
         self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer, others=others)
+        self._forwards = ExitStack()  # the hooks of `direct`
         self._searches, self._calls = False, OutermostCalls()
         self._first_traced, self._roots = 0, dict[str, nn.Module]()
         self._stage: Stage = "warm-up"
@@ -101,8 +105,10 @@ class Recorder:
 
     def start(self) -> None:
         """Install the hooks; the first step begins."""
+        self._timed_mark, self._marks = clock_mark(self._cuda, (self._warmup + 1) * _MARKS_A_STEP)
         self._hooks.mark = self._note_phase
         self._hooks.install()
+        self._forwards.enter_context(wrapped_forwards(self._direct, self._around_forward))
         self._start_ns = self._warmup_start_ns = self._step_start_ns = time.perf_counter_ns()
         self._hooks.start_step()
 
@@ -137,7 +143,7 @@ class Recorder:
         (self.observations.kept_ns if is_kept else self.observations.evaluated_ns).append(now_ns - self._step_start_ns)
         self._step_start_ns = now_ns
         if self._stage == "warm-up":
-            self._end_warmup_step()
+            self._end_warmup_step(is_kept)
         elif self._stage == "timed":
             self._end_timed_step(is_kept)
         else:
@@ -147,10 +153,15 @@ class Recorder:
         self._hooks.start_step()
         return False
 
-    def stop(self) -> None:
-        """Stop recording, at any time. Complete steps are kept, and the model is as before."""
+    def stop(self, *, times_warmup: bool = False) -> None:
+        """Stop recording, at any time. Complete steps are kept, and the model is as before.
+
+        With `times_warmup`, the steps of a loop that is still warming up are its timed steps, without the first if it has others.
+        """
         if self._stage == "warm-up":
             self.observations.warmup_steps = self._step
+            if times_warmup and self._timed_ranges:
+                self._time_warmup()
         elif self._stage == "timed":
             self._read_clocks()
         elif self._stage == "traced":
@@ -172,11 +183,22 @@ class Recorder:
         self._hooks.remove()
         self._calls.stop()
         self._patches.close()
+        self._forwards.close()
 
     # ---- stages
 
-    def _end_warmup_step(self) -> None:
+    def _time_warmup(self) -> None:
         observed = self.observations
+        del self._timed_ranges[: len(self._timed_ranges) > 1]
+        observed.warmup_steps = self._step - len(self._timed_ranges)
+        observed.notes.append("The program ended while it warmed up: the times are those of its first steps.")
+        self._read_clocks()
+
+    def _end_warmup_step(self, is_kept: bool) -> None:
+        observed = self.observations
+        if is_kept:
+            self._timed_ranges.append((self._first_mark, len(self._marks)))
+        self._first_mark = len(self._marks)
         if observed.first_step_ns is None:
             self._synchronize()
             observed.first_step_ns = time.perf_counter_ns() - self._start_ns
@@ -195,6 +217,7 @@ class Recorder:
         self._timed_mark, self._marks = clock_mark(self._cuda, (self._timed + 1) * _MARKS_A_STEP)
         self._hooks.mark = self._timed_mark
         self._first_mark = 0
+        self._timed_ranges.clear()
 
     def _end_timed_step(self, is_kept: bool) -> None:
         if is_kept:
@@ -235,6 +258,8 @@ class Recorder:
         if self._calls.called:
             self._hooks.remove()
             self.models = self._hooks.models = tuple(self._calls.called.values())
+            direct = [model for model in self.models if id(model) in self._calls.direct]
+            self._forwards.enter_context(wrapped_forwards(direct, self._around_forward))
             self._hooks.install()
 
     # ---- timed steps
@@ -335,6 +360,16 @@ class Recorder:
         root = self._roots.get(path)
         return mark_module() if root is None else self._hooks.around_forward(root, (), {}, mark_module)
 
+    def _around_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+        """The result of `call`, in which the loop calls ``forward`` itself, unless it is inside of a call of the module."""
+        if self._hooks.is_in_call:
+            return call()
+        if all(module is not model for model in self.models):
+            return self._hooks.around_other(call)
+        if self._stage == "traced":
+            return self._around_call(next(path for path, model in self._roots.items() if model is module), call)
+        return self._hooks.around_forward(module, args, kwargs, call)
+
     def _finish_trace(self) -> None:
         assert self._profiler is not None
         observed, profiler, self._profiler = self.observations, self._profiler, None
@@ -358,6 +393,7 @@ class Recorder:
 
     def _note_phase(self, phase: Phase) -> None:
         self.observations.has_backward |= phase == "backward"
+        self._timed_mark(phase)
 
     def _on_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         is_forward = self._on_call is None or self._on_call(model, torch.is_grad_enabled())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import sys
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from torch.nn import functional
 from torch.nn.modules import loss as loss_modules
 from torch.utils import _pytree as pytree
 
+from profiler_kit.meta.compilation import has_compiled
 from profiler_kit.meta.ownership import NO_SEQUENCE
 from profiler_kit.recording.phases import replaced
 
@@ -95,7 +95,7 @@ class LossWatch:
         """Watch the next backward passes."""
         self._thread = threading.get_ident()
         self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
-        if _has_compiled():  # it would compile again what calls a replaced function
+        if has_compiled():  # it would compile again what calls a replaced function
             return
         for name in loss_functions():
             self._hooks.enter_context(replaced(functional, name, self._wrapped_function))
@@ -195,9 +195,3 @@ def _name_of_operator(node: Any) -> tuple[str | None, bool]:
     if name == "nll_loss" and first is not None and first.name().startswith("LogSoftmax"):
         name = "cross_entropy" if first._sequence_nr() == node._sequence_nr() - 1 else name
     return name, True
-
-
-def _has_compiled() -> bool:
-    """Whether the program has compiled anything by ``torch.compile``."""
-    counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", {})
-    return bool(counters.get("frames"))

@@ -1,33 +1,66 @@
-"""The outermost calls of modules: those that a loop makes itself, and no module that it calls."""
+"""The outermost calls of modules: those that a loop makes itself, and no module that it calls. Also of ``model.forward(x)``."""
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
+from profiler_kit.meta.compilation import has_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
+from profiler_kit.recording.phases import replaced
 
 OnCall = Callable[[nn.Module], None]
+Around = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Call], Any]
 
 
 def _do_nothing(_: nn.Module) -> None:
     """What happens at a call where nobody listens."""
 
 
+@contextmanager
+def wrapped_forwards(modules: Iterable[nn.Module], around: Around) -> Iterator[None]:
+    """Run ``forward`` of each of `modules` as ``around(module, args, kwargs, call)`` inside the block, whoever calls it.
+
+    Their classes are changed: copies and files of the modules, which the program may make, have nothing of it. Classes of torch
+    are left out, and all where the program compiles, which would compile again.
+    """
+    modules = tuple(modules)
+    ids = {id(module) for module in modules}
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if id(self) not in ids or torch.compiler.is_compiling():
+                return original(self, *args, **kwargs)
+            return around(self, args, kwargs, lambda: original(self, *args, **kwargs))
+
+        return forward
+
+    kinds = {type(module) for module in modules} if not has_compiled() else set()
+    with ExitStack() as changes:
+        for kind in kinds:
+            if kind.__module__.partition(".")[0] != "torch":
+                changes.enter_context(replaced(kind, "forward", wrap))
+        yield
+
+
 class OutermostCalls:
     """Notices the outermost calls of modules in the thread that calls `watch`.
 
-    `called`: id of each module that was called -> the module, in the order of the first calls. `before` and `after` receive the
+    `called`: id of each module that was called -> the module, in the order of the first calls. `direct`: the ids of those of
+    which the loop calls ``forward`` itself. `before` and `after` receive the
     module of each call. What a backward pass computes again, and what is traced by a compiler, is no call of the loop.
     """
 
     def __init__(self, before: OnCall = _do_nothing, after: OnCall = _do_nothing) -> None:
         self.called: dict[int, nn.Module] = {}
+        self.direct: set[int] = set()
         self._before, self._after = before, after
         self._modules: dict[int, nn.Module] = {}
         self._thread = self._depth = 0
@@ -38,6 +71,7 @@ class OutermostCalls:
         self._thread = threading.get_ident()
         self._modules = {id(module): module for module in modules}
         self._watch.enter_context(wrapped_calls({key: str(key) for key in self._modules}, self._around_call))
+        self._watch.enter_context(wrapped_forwards(self._modules.values(), self._around_forward))
 
     def stop(self) -> None:
         """Notice no further calls, at any time."""
@@ -58,6 +92,11 @@ class OutermostCalls:
             self._depth -= 1
             if self._depth == 0:
                 self._after(module)
+
+    def _around_forward(self, module: nn.Module, _args: Any, _kwargs: Any, call: Call) -> Any:
+        if self._depth == 0 and self._is_watched():
+            self.direct.add(id(module))
+        return self._around_call(str(id(module)), call)
 
     def _is_watched(self) -> bool:
         is_in_backward = torch._C._current_autograd_node() is not None

@@ -140,6 +140,19 @@ class PhaseHooks:
         """Whether a backward pass is running."""
         return "backward" in self._open
 
+    @property
+    def is_in_call(self) -> bool:
+        """Whether a call of a model, or its evaluation, is running."""
+        return "forward" in self._open or self._is_evaluation
+
+    def around_other(self, call: Callable[[], Any]) -> Any:
+        """The result of `call`, a call of one of the other modules."""
+        self._before_other()
+        try:
+            return call()
+        finally:
+            self._after_other()
+
     def around_forward(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: Callable[[], Any]
     ) -> Any:

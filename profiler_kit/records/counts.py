@@ -523,6 +523,55 @@ class MemoryEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRange:
+    """A predicted time and the interval that should contain four of five measured ones, in ns."""
+
+    median: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerForecast:
+    """The predicted kernel time of a module's own ops in one phase, in ns."""
+
+    path: str
+    phase: Phase
+    kernel_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimatedOp:
+    """An op that was never recorded: its price is that of similar ops of its size."""
+
+    op: str
+    calls: int
+    kernel_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """The predicted time of a step.
+
+    - `device`: the card. `source`: where its prices were recorded. `is_scaled`: on another card, scaled by datasheet peaks.
+    - `kernel_ns`: the sum of all kernels of a step. `host_ns`: the time in which the reference host launches them.
+    - `step_ns`: a replay of both, with the launch queue between them.
+    - `calls`: op calls of a step. `modules`: kernel time by module and phase; sums to the median of `kernel_ns`.
+    - `estimated`: ops without recorded calls, longest first.
+    """
+
+    device: str
+    source: str
+    is_scaled: bool
+    kernel_ns: TimeRange
+    host_ns: TimeRange
+    step_ns: TimeRange
+    calls: int
+    modules: tuple[LayerForecast, ...]
+    estimated: tuple[EstimatedOp, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCheckLayer:
     """MACs of the forward pass of a module including children, by the kit and by another counter."""
 
@@ -569,6 +618,7 @@ class StaticCount:
     - `autocast`: the type to which autocast casts in the counted step; None without autocast.
     - `coverage_percent`: the share of op calls that are counted or known to be zero.
     - `cross_checks`: comparisons with other counters.
+    - `forecast`: the predicted time of the step on the device that the user named; None where none was.
     """
 
     convention: str
@@ -594,6 +644,7 @@ class StaticCount:
     attention: tuple[AttentionUse, ...] = ()
     autocast: str | None = None
     bounds: tuple[CountBound, ...] = ()
+    forecast: Forecast | None = None
 
     @property
     def step(self) -> Cost:

@@ -50,6 +50,13 @@ class PhaseTiming:
     wait_ns: int | None = None
 
 
+class LossShares(NamedTuple):
+    """The shares of the loss in the time between calls of models, and from the last call to the backward pass."""
+
+    between_calls: float = 1.0
+    after_last_call: float = 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTiming:
     """Device time of one path in one phase, excluding children, in ns per step. `path` is a module path or a pseudo path."""

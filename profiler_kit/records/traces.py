@@ -352,6 +352,7 @@ class WorkSite:
     - `call`: the user's function that the loop of a training step calls, with all that it calls; "" for other places.
     - `loop`: the operators of one round of a loop, which call each other in a row; "" for other places. `rounds`: per step.
       `within`: the user's function around it, "" where unknown.
+    - `row`: operators that each step calls once in a row, between two products; "" for other places.
     - `has_gradient`: False for all work of a training step, outside data loading and the optimizer, that has no backward pass.
     - `operators`: of a function, a module or a phase, its operators and nodes with the most host and device time, at most three.
     - `phase`: the phase of its longest work. `launches`: its device work per step. `launch_share`: its part of all device work.
@@ -375,12 +376,13 @@ class WorkSite:
     loop: str = ""
     rounds: float = 0.0
     within: str = ""
+    row: str = ""
     has_gradient: bool = True
 
     @property
     def place(self) -> str:
         """The function or the module, the loop, the operator or the phase."""
-        return self.source or self.call or self.module or self.loop or self.operator or self.phase
+        return self.source or self.call or self.module or self.loop or self.row or self.operator or self.phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,11 +93,12 @@ class Timed:
 class LayerRow:
     """A module, a pseudo path such as ``(loss)``, or several of them merged into one row.
 
-    `counted`, `timed`, `floor`: figures excluding children; `counted_total`, `timed_total`, `floor_total`: including
-    descendants. None is unknown: not counted, or no traced run. `families`: (kernel family, ns), excluding children. `floor`:
-    shortest possible time by the roofline; `math`: the arithmetic whose peak it uses. `counted_step`, `timed_step`,
-    `floor_step`: figures of the whole step, for shares. `convention`: name of the counting convention. `fvcore_macs`: MACs by
-    fvcore including descendants, of a cross-check. `title`: text that pages show instead of the path.
+    `counted`, `timed`, `predicted`, `floor`: figures excluding children; `counted_total`, `timed_total`, `predicted_total`,
+    `floor_total`: including descendants. None is unknown: not counted, no traced run, no forecast. `families`: (kernel
+    family, ns), excluding children. `floor`: shortest possible time by the roofline; `math`: the arithmetic whose peak it
+    uses. `counted_step`, `timed_step`, `floor_step`: figures of the whole step, for shares. `convention`: name of the
+    counting convention. `fvcore_macs`: MACs by fvcore including descendants, of a cross-check. `title`: text that pages
+    show instead of the path.
     """
 
     path: str
@@ -109,6 +110,8 @@ class LayerRow:
     timed: Timed | None = None
     counted_total: Counted | None = None
     timed_total: Timed | None = None
+    predicted: Timed | None = None
+    predicted_total: Timed | None = None
     output_bytes: int | None = None
     held_bytes: int | None = None
     families: tuple[tuple[str, int], ...] = ()
@@ -139,7 +142,8 @@ class LayerRow:
     @property
     def is_empty(self) -> bool:
         """Whether the row has no figures excluding children, as a pure container."""
-        return self.counted in (None, Counted()) and (self.timed is None or self.timed.step_ns == 0)
+        times = (self.timed, self.predicted)
+        return self.counted in (None, Counted()) and not any(time is not None and time.step_ns for time in times)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +185,11 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
     if run is not None and traced:
         for timing in run.modules:
             timings.setdefault(timing.path, []).append(timing)
-    rows = [_row(path, nodes.get(path), timings.get(path, []), traced) for path in _paths(nodes, timings)]
+    predicted = _predicted(report)
+    rows = [
+        replace(_row(path, nodes.get(path), timings.get(path, []), traced), predicted=predicted.get(path))
+        for path in _paths((*nodes, *timings, *predicted))
+    ]
     line = report.roofline_of(run)
     if line is not None:
         rows = _with_floors(rows, line)
@@ -215,6 +223,18 @@ def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
     )
 
 
+def _predicted(report: Report) -> dict[str, Timed]:
+    """Predicted kernel time by path; empty without a forecast, and zero for modules without kernels."""
+    forecast = report.static.forecast if report.static is not None else None
+    if report.static is None or forecast is None:
+        return {}
+    times = {node.path: Timed() for node in report.static.modules}
+    for layer in forecast.modules:
+        by_phase = tuple(layer.kernel_ns if phase == layer.phase else 0 for phase in PHASES)
+        times[layer.path] = times.get(layer.path, Timed()) + Timed(by_phase_ns=by_phase)
+    return times
+
+
 def _fvcore_macs(report: Report) -> dict[str, int | None]:
     """MACs by fvcore of each module path, descendants included; empty without a cross-check."""
     checks = report.static.cross_checks if report.static is not None else ()
@@ -246,8 +266,11 @@ def merge(label: str, rows: Sequence[LayerRow]) -> LayerRow:
     counted = sum_known(row.counted for row in rows)
     timed = sum_known(row.timed for row in rows)
     floor = sum_known(row.floor for row in rows)
+    predicted = sum_known(row.predicted for row in rows)
     return LayerRow(
         path=label,
+        predicted=predicted,
+        predicted_total=predicted,
         depth=0,
         counted=counted,
         timed=timed,
@@ -262,9 +285,9 @@ def merge(label: str, rows: Sequence[LayerRow]) -> LayerRow:
     )
 
 
-def _paths(nodes: dict[str, ModuleNode], timings: dict[str, list[LayerTiming]]) -> list[str]:
-    """Every path once: counted modules in their order, modules that only have times, then the pseudo paths."""
-    paths = dict.fromkeys([*nodes, *timings])
+def _paths(named: Iterable[str]) -> list[str]:
+    """Every path of `named` once, in order: the counted modules come first. The pseudo paths are the last ones."""
+    paths = dict.fromkeys(named)
     return [path for path in paths if path not in PSEUDO_PATHS] + [path for path in PSEUDO_PATHS if path in paths]
 
 
@@ -306,7 +329,13 @@ def _with_totals(rows: list[LayerRow]) -> list[LayerRow]:
             inside.setdefault(path, []).append(row)
     totals = ((row, merge("", inside[row.path])) for row in rows)
     return [
-        replace(row, counted_total=total.counted, timed_total=total.timed, floor_total=total.floor)
+        replace(
+            row,
+            counted_total=total.counted,
+            timed_total=total.timed,
+            predicted_total=total.predicted,
+            floor_total=total.floor,
+        )
         for row, total in totals
     ]
 

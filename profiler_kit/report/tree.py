@@ -163,6 +163,7 @@ def _with_descendants(row: LayerRow) -> LayerRow:
         row,
         counted=row.counted_total,
         timed=row.timed_total,
+        predicted=row.predicted_total,
         floor=row.floor_total,
         held_bytes=None,
         families=(),

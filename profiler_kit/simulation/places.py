@@ -7,15 +7,17 @@ launched in a row takes one launch, as long as the longest of them: one larger o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.launch_sites import Site, launch_sites
-from profiler_kit.attribution.operator_loops import Loops, operator_loops
-from profiler_kit.attribution.result import Attribution
+from profiler_kit.attribution.operator_loops import MAX_PERIOD, Loops, operator_loops
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Bytes, Graph, Ids, Ints, Mask
@@ -135,6 +137,7 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
     groupings["gradient"] = Grouping(
         ["none" if trains and _is_apart(item) else "" for item in sites.sites], site, piece_site
     )
+    groupings["row"] = _rows(attribution, launch[graph.is_device], node_event, pieces.event, is_product)
     groupings["module"] = _modules(attribution, trace, node_event, pieces.event)
     groupings["loop"] = Grouping(
         [loop_name(loop.operators) for loop in loops.loops], numbers[node_event], numbers[pieces.event]
@@ -162,7 +165,7 @@ def _is_apart(site: Site) -> bool:
 
 
 def loop_name(operators: Sequence[str]) -> str:
-    """Return the name of a loop of these operators."""
+    """Return the name of a loop or a row of these operators."""
     return ", ".join(operators)
 
 
@@ -177,6 +180,45 @@ def _modules(attribution: Attribution, trace: TraceGraph, node_event: Ids, piece
     # phases have sites of their own
     names = ["" if module.path in PSEUDO_PATHS else module.path for module in attribution.modules]
     return Grouping(names, node, of_host[piece_event])
+
+
+def _rows(attribution: Attribution, launches: Ids, node_event: Ids, piece_event: Ids, is_product: Mask) -> Grouping:
+    """Return the rows of operators between two products, some with a backward pass, of which each step has the same one once.
+
+    A row in each layer is a part of the layer. Work of backward belongs to the row of its forward operator.
+    """
+    host, names = attribution.host, attribution.table.name[attribution.host.rows]
+    outermost = np.append(outermost_enclosing(host.parent, host.operator), np.int32(NONE))
+    at = np.unique(outermost[launches[(launches != NONE) & (host.node[launches] == NONE)]])
+    at = at[(at != NONE) & np.isin(host.phase[at], [PHASE_NUMBERS[phase] for phase in _COMPUTING_PHASES])]
+    products = outermost[node_event[is_product & (node_event != NONE)]]
+    with_backward = outermost[attribution.node_forward[attribution.node_forward != NONE]]
+    rows: defaultdict[tuple[int, ...], list[Ids]] = defaultdict(list)
+    for row in _between(attribution, at, products):
+        last = np.flatnonzero(np.isin(row, with_backward))
+        row = row[: int(last[-1]) + 1 if len(last) else 0]
+        rows[tuple(names[row].tolist())].append(row)
+    steps = max(len(np.unique(host.step[at])), 1)
+    single = [key for key, found in rows.items() if len(found) <= steps and MIN_ROW <= len(key) <= MAX_PERIOD]
+    number = np.full(len(host.rows) + 1, NONE, np.int32)
+    for index, key in enumerate(single):
+        number[np.concatenate(rows[key])] = index
+    forward = np.append(np.where(host.node != NONE, attribution.forward_of(host.node), np.arange(len(host.rows))), NONE)
+    of_event = number[outermost[forward]]
+    texts = [loop_name([attribution.table.names[i] for i in key]) for key in single]
+    return Grouping(texts, of_event[node_event], of_event[piece_event])
+
+
+def _between(attribution: Attribution, operators: Ids, products: Ids) -> Iterator[Ids]:
+    """Yield the operators between two products of the same thread and step."""
+    host = attribution.host
+    for thread in np.unique(host.thread[operators]).tolist():
+        mine = operators[host.thread[operators] == thread]
+        is_product = np.isin(mine, products)
+        for row in np.split(
+            np.arange(len(mine)), np.flatnonzero(is_product | (np.diff(host.step[mine], prepend=NONE) != 0))
+        ):
+            yield mine[row[~is_product[row]]]
 
 
 def _repeating(attribution: Attribution, loops: Loops, node_event: Ids, is_product: Mask) -> Loops:

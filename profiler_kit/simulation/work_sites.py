@@ -65,6 +65,7 @@ def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask) -
         operator=name if kind == "operator" else "",
         module=name if kind == "module" else "",
         call=name if kind == "call" else "",
+        row=name if kind == "row" else "",
         has_gradient=kind != "gradient",
         phase=_longest_phase(
             np.concatenate((model.labels.phase[work], places.piece_phase[pieces])),

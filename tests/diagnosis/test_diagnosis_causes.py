@@ -480,6 +480,7 @@ def test_padding_by_the_shapes_of_a_trace() -> None:
     sound_finding(finding)
     assert finding.weight == pytest.approx(0.5 * (1 - 50 / 56))
     assert "56 -> 64" in finding.advice
+    assert "48 -> 64" in finding.advice, "fewer channels save the padding, more channels save nothing"
     for channels in (3, 64):  # the channels of an image, and a multiple of 8
         assert not [f for f in diagnose_traces(traces(traced(channels))) if f.rule == "channels_multiple"]
 

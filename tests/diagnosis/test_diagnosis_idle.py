@@ -66,7 +66,7 @@ def test_a_loader_in_the_training_process_is_named_on_a_cpu() -> None:
     finding = findings["data_bound"]
     assert "85.0 %" in finding.title
     assert "num_workers=0" in finding.explanation
-    assert "<built-in function sleep> in train.py(9): augment" in finding.explanation
+    assert "sleep() in train.py(9): augment" in finding.explanation
     assert texts(finding.claims) == ("idle:waiting for data", "busy:phase:data")
     assert finding.weight == pytest.approx(0.85)
 

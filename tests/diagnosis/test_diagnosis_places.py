@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from diagnose_cases import texts
+from published_traces import PUBLISHED, published
 from trace_reports import trace, traces
 
+import profiler_kit
 from profiler_kit.diagnosis.rules.launches import LAUNCH_BOUND
 from profiler_kit.diagnosis.rules.places import COSTLY_PLACE, OPERATOR_LOOP
 from profiler_kit.records.report import Finding
@@ -64,6 +66,14 @@ def test_a_function_or_a_loop_that_saves_most_of_what_has_no_backward_pass_is_th
     assert not findings(apart, site(0.2, source="", loop="aten::mul_, aten::add_"))
 
 
+def test_a_row_of_operators_is_a_place_unless_a_function_saves_most_of_it() -> None:
+    row = site(0.3, source="", row="aten::sub, aten::pow, aten::sum")
+    (place,) = findings(row)
+    assert texts(place.claims) == ("site:row:aten::sub, aten::pow, aten::sum",)
+    (place,) = findings(row, site(0.25))
+    assert texts(place.claims) == ("site:function:train.py(3): clip",)
+
+
 @pytest.mark.parametrize("phase", ["data", "optimizer"])
 def test_phases_with_rules_of_their_own_have_no_places(phase: str) -> None:
     assert not findings(site(0.5, phase=phase))
@@ -107,3 +117,12 @@ def test_a_launch_bound_step_names_the_place_of_most_launches() -> None:
     assert "train.py(3): clip" not in title(site(0.2, launch_share=0.3))
     assert "net.heads" in title(site(0.2, source="", module="net.heads", launch_share=0.6))
     assert "net" not in title(site(0.2, source="", module="net", launch_share=0.99)), "it is the step"
+
+
+@published
+def test_the_large_layer_precedes_its_padding() -> None:
+    """The replay saves 40 % with half of the layer, and 13 % without its padding."""
+    report = profiler_kit.inspect([PUBLISHED / "h100" / "convnet_v0.json.gz"]).report
+    severities = {finding.rule: finding.severity for finding in report.findings}
+    assert report.findings[0].rule == "dominant_layer"
+    assert (severities["dominant_layer"], severities["channels_multiple"]) == ("high", "low")

@@ -23,8 +23,8 @@ from profiler_kit.memory import simulate
 from profiler_kit.memory.tracker import Tracker
 from profiler_kit.meta.emulation import emulated
 from profiler_kit.meta.emulation.attention import select_kernel
-from profiler_kit.meta.emulation.library_calls import OpCall
 from profiler_kit.meta.ownership import ModuleTracker
+from profiler_kit.records.calls import OpCall
 
 
 class Heard:

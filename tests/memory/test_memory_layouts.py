@@ -12,8 +12,9 @@ from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import from_model
 from profiler_kit.memory import simulate
 from profiler_kit.memory.workspace import LibraryConfig, workspace_of
-from profiler_kit.meta.emulation.library_calls import OpCall, facts_of
+from profiler_kit.meta.emulation.library_calls import facts_of
 from profiler_kit.meta.meta_kernels import is_channels_last, is_dense, replacement_kernel
+from profiler_kit.records.calls import OpCall
 
 LAST = torch.channels_last
 CONVOLUTION = torch.ops.aten.convolution.default

@@ -13,8 +13,8 @@ from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import from_model
 from profiler_kit.memory import simulate
 from profiler_kit.meta.emulation import emulated
-from profiler_kit.meta.emulation.library_calls import OpCall
 from profiler_kit.meta.meta_kernels import replacement_kernel
+from profiler_kit.records.calls import OpCall
 
 LOSSES = (
     F.mse_loss,

@@ -20,7 +20,7 @@ import pytest
 from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.cards.data_center import A100, H100, T4
 from profiler_kit.memory.workspace import LibraryConfig, WorkspaceBytes, ruled_ops, workspace_of
-from profiler_kit.meta.emulation.library_calls import OpCall, TensorFacts
+from profiler_kit.records.calls import OpCall, TensorFacts
 
 POINTS: Final = Path(__file__).parent.parent / "fixtures" / "scratch" / "points.json.gz"
 DTYPES: Final = {

@@ -273,6 +273,33 @@ def test_rounds_of_the_same_operators_are_a_loop_unless_they_are_layers(
         assert site.saving.median == pytest.approx(0.04 * (rounds - 1) / 10, abs=0.02)
 
 
+def test_operators_in_a_row_between_products_are_a_place(tmp_path: Path) -> None:
+    """Of three kernels of 140 us in a row, the longest stays; two in a row after the next product all stay."""
+    events = []
+    names = ("aten::mm", "aten::sub", "aten::pow", "aten::sum", "aten::mm", "aten::add", "aten::mul")
+    for i in range(4):
+        begin, work = i * 500, i * 980
+        events.append(mark(f"ProfilerStep#{i + 1}", begin, begin + 500))
+        for at, name in enumerate(names):
+            number = 10 * i + at + 1
+            events += [
+                op(name, begin + 10 * at, begin + 10 * at + 8, sequence=number),
+                launch(number, begin + 10 * at + 4, begin + 10 * at + 5),
+                kernel(
+                    "gemm" if name == "aten::mm" else "elementwise_kernel",
+                    work + 140 * at + 10,
+                    work + 140 * at + 150,
+                    number,
+                ),
+            ]
+        for at, name in ((1, "Sub"), (2, "Pow"), (3, "Sum"), (5, "Add"), (6, "Mul")):
+            events.append(node(f"{name}Backward0", begin + 200 + 20 * at, begin + 210 + 20 * at, 10 * i + at + 1))
+    attribution = attribute(table(tmp_path, events))
+    rows = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.row]
+    assert [(site.row, site.launches) for site in rows] == [("aten::sub, aten::pow, aten::sum", 3.0)]
+    assert rows[0].saving.median == pytest.approx(2 / 7, abs=0.03)
+
+
 def test_the_pieces_of_host_work_sum_to_it(tmp_path: Path) -> None:
     for events in (training_steps(), steps(HOST_BOUND), looping(rounds=20, weights=2)):
         attribution = attribute(table(tmp_path, events))

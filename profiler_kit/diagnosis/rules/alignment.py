@@ -61,9 +61,10 @@ def _padding(report: Report | TraceReport, step: StepWork) -> StepPart | None:
             f"Tensor cores pad {join_list([_describe(layer) for layer in layers])}.",
             "The padding is computed from the channels, and a lower bound.",
         ),
-        advice=f"Use {_next_multiples(channels)} channels or features instead of {channels.inputs} -> {channels.outputs} in "
-        f"{first.name}: the time stays about the same. Multiples of 64 fill larger tiles too. This changes the model, so train "
-        "it again. A vocabulary can be padded: the added rows are never used.",
+        advice=f"Use {_multiples_below(channels)} channels or features instead of {channels.inputs} -> {channels.outputs} in "
+        f"{first.name}, which saves at least the padding; or {_next_multiples(channels)}, which do more in the same time. "
+        "Multiples of 64 fill larger tiles too. This changes the model, so train it again. A vocabulary can be padded: the added "
+        "rows are never used.",
         evidence=tuple(
             item
             for layer in layers
@@ -124,6 +125,11 @@ def _next_multiples(channels: Channels) -> str:
     return f"{round_up_to_multiple(channels.inputs)} -> {round_up_to_multiple(channels.outputs)}"
 
 
+def _multiples_below(channels: Channels) -> str:
+    counts = (max(count // CHANNEL_MULTIPLE, 1) * CHANNEL_MULTIPLE for count in (channels.inputs, channels.outputs))
+    return " -> ".join(map(str, counts))
+
+
 CHANNELS_MULTIPLE = step_rule(
     "channels_multiple",
     _padding,
@@ -135,8 +141,8 @@ Fires when a convolution or linear layer runs in tensor-core arithmetic with cha
 step.
 
 The padded share is **computed from the channels**, not measured, and is a lower bound: real tiles are larger than
-{CHANNEL_MULTIPLE}, so a layer with few channels pads more. Hardware counters (`--counters`) measure it. Rounding channels up
-to the next multiple costs almost no time.
+{CHANNEL_MULTIPLE}, so a layer with few channels pads more. Hardware counters (`--counters`) measure it. Channels rounded down
+to a multiple save at least the padding. Channels rounded up take about the same time as now.
 
 The counts of a report show the channels. In a trace, the shapes of convolutions and linear layers do, if most of the products run
 on tensor cores.

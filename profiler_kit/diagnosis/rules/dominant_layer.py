@@ -266,8 +266,8 @@ other causes than the size of the layer, and other rules.
 
 What torch.compile generates is not a module of the source. Without module names, the rule looks for a convolution, matrix
 product or attention whose calls with the same input shapes take as much, backward included. One call per step is one layer;
-several calls may be several equal layers. Without shapes, it looks for at most three kernels that each run once per step. On a
-CPU, it looks for the longest calls of at most three operators.
+several calls may be several equal layers, so the finding is `low`. Without shapes, it looks for at most three kernels that each
+run once per step. On a CPU, it looks for the longest calls of at most three operators.
 
 The rule ignores models with a single layer that does work.
 """,

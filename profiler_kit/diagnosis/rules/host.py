@@ -24,6 +24,7 @@ from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
 from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Evidence, Report, TraceReport
+from profiler_kit.records.traces import HostActivity
 from profiler_kit.units import percent, text
 
 # Every step has some Python and dispatch. Above this share, reducing them saves more than a faster operator.
@@ -138,7 +139,7 @@ def _long_python(step: StepWork) -> StepPart | None:
         share_name="idle time in Python, share",
         least="medium",
         most="medium" if step.marked_steps == 0 and main.calls == 1 else "high",
-        title=f"The device waits for Python for {percent(step.share(ns))} of the time",
+        title=f"The device waits for Python for {percent(step.share(ns))} of the time{_main_text(main, ns) if is_named else ''}",
         sentences=(
             f"Gaps of at least {text(LONG_CALL_NS, 'ns')} keep the device idle for {text(ns, 'ns')} "
             f"{step.per_step}. Meanwhile the host is in {calls_text(calls)}.",
@@ -148,6 +149,11 @@ def _long_python(step: StepWork) -> StepPart | None:
         measures=(("idle time in Python", ns, "ns"),),
         claims=idle_claims("python", "op dispatch"),
     )
+
+
+def _main_text(main: HostActivity, ns: int) -> str:
+    """Return the call that takes most of `ns`, as the end of a title; empty if none does."""
+    return f", most of it in {call_name(main)}" if main.long_ns >= MAIN_CALL_SHARE * ns else ""
 
 
 HOST_OVERHEAD = step_rule(

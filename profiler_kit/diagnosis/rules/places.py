@@ -41,6 +41,7 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
         ("The function ", site.source or site.call),
         ("The module ", site.module),
         ("The operator ", site.operator),
+        ("A ", site.row),
     )
     kind, saving = next((kind for kind, name in kinds if name), ""), site.saving.median
     return StepPart(
@@ -104,11 +105,14 @@ COSTLY_PLACE = step_rule(
     f"""
 Fires on what the replay of a trace saves without the work of one function (with stacks): its device work, its launches, and the
 host's waits there; or, from {limit_percent(MIN_OPERATOR_SAVING)} on, without one operator, wherever it is called; or without
-all work of a training step that has no backward pass. A function that the loop of a training step calls itself counts with all
+all work of a training step that has no backward pass; or of operators in a row that each step calls once between two products.
+A function that the loop of a training step calls itself counts with all
 that it calls, unless that has a backward pass: an evaluation, a teacher, an average of the weights. Work of backward belongs to
-the place of its forward operator. Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix
+the place of its forward operator. Of work that has to be done, products stay, and of three or more launches in a row the longest.
+Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix
 products, attention or recurrent layers (in a training step, only those with a backward pass) do not count, nor those with more
-than {limit_percent(MAX_LAUNCH_SHARE)} of all device work. The finding ranks after those that say why the place takes time.
+than {limit_percent(MAX_LAUNCH_SHARE)} of all device work, nor data loading and the optimizer, which have rules of their own. The
+finding ranks after those that say why the place takes time.
 """,
     topic="site",
     steps=idle_steps,

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias
 
 from profiler_kit import _family
 from profiler_kit.devices.device import Device
-from profiler_kit.meta.emulation.library_calls import OpCall
+from profiler_kit.records.calls import OpCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

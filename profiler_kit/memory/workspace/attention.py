@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from profiler_kit.devices.device import Device
 from profiler_kit.memory.workspace import LibraryConfig, WorkspaceBytes, exactly, rule
-from profiler_kit.meta.emulation.library_calls import OpCall, TensorFacts
+from profiler_kit.records.calls import OpCall, TensorFacts
 
 _SOURCE: Final = "ATen/native/transformers/cuda, and an H100, torch 2.11"
 _ROW_BYTES: Final = 4

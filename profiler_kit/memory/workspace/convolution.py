@@ -23,8 +23,8 @@ from profiler_kit.memory.workspace.convolution_weights import weight_gradient
 from profiler_kit.memory.workspace.feature_maps import feature_map_pass
 from profiler_kit.memory.workspace.geometry import Geometry, Pass, geometry_of, has_channels_last
 from profiler_kit.memory.workspace.reductions import reduce_bytes
-from profiler_kit.meta.emulation.library_calls import OpCall, TensorFacts
 from profiler_kit.meta.meta_kernels import is_dense
+from profiler_kit.records.calls import OpCall, TensorFacts
 
 _WITHOUT_CUDNN: Final = "ATen unfolds one sample at a time or none; not measured"
 _FLIPPED: Final[dict[Pass, Pass]] = {"forward": "input_gradient", "input_gradient": "forward"}

@@ -12,8 +12,8 @@ from typing import Final, Literal
 
 from profiler_kit.devices.device import Device
 from profiler_kit.memory.workspace import LibraryConfig
-from profiler_kit.meta.emulation.library_calls import TensorFacts
 from profiler_kit.meta.meta_kernels import is_channels_last
+from profiler_kit.records.calls import TensorFacts
 
 Pass = Literal["forward", "input_gradient", "weight_gradient"]
 Precision = Literal["half", "tf32", "float32", "float64"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from profiler_kit.devices.device import Device
 from profiler_kit.memory.workspace import NOTHING, LibraryConfig, WorkspaceBytes, exactly, rule
-from profiler_kit.meta.emulation.library_calls import OpCall, TensorFacts
+from profiler_kit.records.calls import OpCall, TensorFacts
 
 _SOURCE: Final = "measured on an H100, torch 2.11"
 _EMBEDDING: Final = "ATen/native/cuda/EmbeddingBackwardKernel.cu: one row per index value and per ten indices"

@@ -13,7 +13,7 @@ from typing import Final
 
 from profiler_kit.devices.device import Device
 from profiler_kit.memory.workspace import LibraryConfig, WorkspaceBytes, on_card, rule
-from profiler_kit.meta.emulation.library_calls import OpCall
+from profiler_kit.records.calls import OpCall
 
 _SOURCE: Final = "H100, cuDNN 9.19: workspace per layer, weight, row and sample"
 _LAYER_BYTES: Final = 8 << 20

@@ -14,7 +14,7 @@ from typing import Final
 from profiler_kit.devices.device import Device
 from profiler_kit.memory.workspace import NOTHING, LibraryConfig, WorkspaceBytes, exactly, rule
 from profiler_kit.memory.workspace.geometry import has_channels_last
-from profiler_kit.meta.emulation.library_calls import OpCall, TensorFacts
+from profiler_kit.records.calls import OpCall, TensorFacts
 
 _SOURCE: Final = "ATen/native/cuda/Reduce.cuh: setReduceConfig, global_memory_size"
 _ACCUMULATED: Final = 4  # float32, also for sums in half precision

@@ -23,7 +23,8 @@ from profiler_kit.devices.device import AttentionKernel, Device
 from profiler_kit.meta.emulation import Call, Emulation, emulates
 from profiler_kit.meta.emulation._patching import patched
 from profiler_kit.meta.emulation.autocast import HALF
-from profiler_kit.meta.emulation.library_calls import Libraries, OpCall, facts_of
+from profiler_kit.meta.emulation.library_calls import Libraries, facts_of
+from profiler_kit.records.calls import OpCall
 
 _ATEN: Final = torch.ops.aten
 _FLASH: Final = _ATEN._scaled_dot_product_flash_attention

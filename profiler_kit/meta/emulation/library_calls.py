@@ -1,50 +1,14 @@
-"""Calls of libraries inside emulated functions: their names, arguments and results, without tensors."""
+"""Receivers of library calls inside emulated functions, and the facts of tensors."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
 
 import torch
 
 from profiler_kit.devices.device import Figure
-
-
-@dataclass(frozen=True, slots=True)
-class TensorFacts:
-    """Metadata of a tensor for rules. `dtype` is torch's name without the package (``float32``)."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-    element_bytes: int
-
-    @property
-    def numel(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all elements."""
-        return self.numel * self.element_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OpCall:
-    """A call of an op: its name (``aten.convolution``), arguments and results, with `TensorFacts` instead of tensors.
-
-    Lists are tuples. `in_backward`: whether the call runs in backward.
-    """
-
-    op: str
-    args: tuple[Any, ...] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    outputs: tuple[Any, ...] = ()
-    in_backward: bool = False
+from profiler_kit.records.calls import OpCall, TensorFacts
 
 
 class Libraries(Protocol):

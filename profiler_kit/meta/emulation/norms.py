@@ -15,7 +15,8 @@ from torch import Tensor
 
 from profiler_kit.meta.emulation import Call, Emulation, emulates
 from profiler_kit.meta.emulation.autocast import HALF
-from profiler_kit.meta.emulation.library_calls import OpCall, facts_of
+from profiler_kit.meta.emulation.library_calls import facts_of
+from profiler_kit.records.calls import OpCall
 
 _CHANNELS_LAST: Final = {4: torch.channels_last, 5: torch.channels_last_3d}
 _HAS_FUSED_OP: Final = hasattr(torch.ops.aten, "_fused_rms_norm")  # from torch 2.8 on

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from profiler_kit.meta.emulation import Call, Emulation, emulates
 from profiler_kit.meta.emulation.autocast import autocast_enabled, cast
-from profiler_kit.meta.emulation.library_calls import OpCall, facts_of
+from profiler_kit.meta.emulation.library_calls import facts_of
+from profiler_kit.records.calls import OpCall
 
 _RESERVE: Final = {"lstm": 5, "gru": 6, "rnn_tanh": 1, "rnn_relu": 1}  # hidden states saved per time step
 _MODE: Final = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}  # of ``aten::_cudnn_rnn``

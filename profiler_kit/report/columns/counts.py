@@ -81,6 +81,7 @@ COST_COLUMNS: tuple[Column[StaticCount], ...] = (
     Column("intensity", "FLOP/B", "flops/byte", lambda s: cost_intensity(s.step), "arithmetic intensity: FLOPs of the step per byte of min traffic", rank=3),
     Column("saved_bytes", "saved for bwd", "bytes", lambda s: s.saved_bytes, "bytes saved for backward; each storage counts once, parameters and inputs excluded", when=trains),
     Column("peak_bytes", "predicted peak", "bytes", lambda s: s.memory.peak_bytes if s.memory else None, "predicted peak of tensor memory, from tensor lifetimes; library workspaces excluded"),
+    Column("predicted_kernel_ns", "predicted kernels", "ns", lambda s: s.forecast.kernel_ns.median if s.forecast else None, "predicted kernel time of the step on the device of --gpu, from recorded calls of the same ops"),
 )
 
 ROOFLINE_COLUMNS: tuple[Column[PhaseBound], ...] = (

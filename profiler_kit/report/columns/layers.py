@@ -98,6 +98,7 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("math", "math", "text", lambda r: r.math, "the arithmetic whose peak applies to the layer's matrix products and convolutions", place="data"),
     Column("floor_ns", "floor", "ns", _floor(lambda f: f.floor_ns), "shortest possible time of the layer's step by the roofline; a lower bound, because min traffic is one", rank=6, aside=True, tree=1),
     Column("floor_share_percent", "floor %", "percent", lambda r: floor_share(r.floor, r.floor_step), "share of the sum of all floors", rank=8, aside=True, tree=2),
+    Column("predicted_ns", "predicted", "ns", lambda r: r.predicted.step_ns if r.predicted else None, "predicted kernel time per step on the device of --gpu, from recorded calls of the same ops", rank=2, tree=0),
     Column("attained_percent", "% of roofline", "percent", _floor(lambda f: f.attained_percent), "floor divided by device time; over 100 where an algorithm does fewer operations than counted (FFT, Winograd) or operands are still in a cache", rank=2, tree=1),
     Column("kernel_forward_ns", "time fwd", "ns", _time("forward"), "device time of forward kernels per step (on a CPU: self time of operators)", rank=4),
     Column("kernel_loss_ns", "time loss", "ns", _time("loss"), "device time of the loss per step", place="data"),
@@ -116,6 +117,7 @@ LAYER_COLUMNS: tuple[Column[LayerRow], ...] = (
     Column("total_traffic_bytes", "total traffic", "bytes", _counted_total(lambda c: c.step.bytes_moved), "min traffic of the step, descendants included", place="data"),
     Column("total_saved_bytes", "total saved", "bytes", _counted_total(lambda c: c.saved_bytes), "newly saved bytes, descendants included", place="data"),
     Column("total_floor_ns", "total floor", "ns", lambda r: r.floor_total.floor_ns if r.floor_total else None, "sum of the floors, descendants included", place="data"),
+    Column("total_predicted_ns", "total predicted", "ns", lambda r: r.predicted_total.step_ns if r.predicted_total else None, "predicted kernel time per step, descendants included", place="data"),
     Column("total_kernel_ns", "total time", "ns", lambda r: r.timed_total.step_ns if r.timed_total else None, "device time per step, descendants included", place="data"),
 )
 
