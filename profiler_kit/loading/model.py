@@ -21,6 +21,7 @@ from profiler_kit.loading.training_step.optimizers import OPTIMIZERS
 from profiler_kit.loading.training_step.script_optimizer import without_fused_kernels
 from profiler_kit.meta.batch import Batch, Forward, describe_inputs, map_batch
 from profiler_kit.meta.compilation import uncompiled_path
+from profiler_kit.meta.copies import filled
 from profiler_kit.meta.values import copy_values
 from profiler_kit.records.notes import Certainty, Confidence
 from profiler_kit.records.target import TargetInfo, TargetSpec
@@ -224,6 +225,10 @@ class Target:
                     "a nested tensor with strided layout has no fixed shape",
                     where=self.spec.spec,
                     hint="create it with torch.nested.nested_tensor(..., layout=torch.jagged)",
+                )
+            if tensor.is_meta and self.device.type != "meta":  # an input of a loop, whose values are not kept
+                tensor = filled(tensor, torch.Generator().manual_seed(self.spec.seed)).requires_grad_(
+                    tensor.requires_grad
                 )
             kind = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
             pinned = self.device.type == "cuda" and tensor.device.type == "cpu" and tensor.is_pinned()

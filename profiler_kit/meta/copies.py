@@ -64,15 +64,19 @@ def cpu_copy(model: nn.Module) -> nn.Module:
     """A deep copy of `model` on the CPU with small random weights, to run code that reads values."""
     generator = torch.Generator().manual_seed(0)
 
-    def filled(tensor: Tensor) -> Tensor:
-        value = stored_values(tensor)
-        if value is None and tensor.is_floating_point():
-            value = torch.rand(tensor.shape, generator=generator).mul_(0.02).to(tensor.dtype)
-        if value is None:
-            value = torch.zeros(tensor.shape, dtype=tensor.dtype)
+    def with_values(tensor: Tensor) -> Tensor:
+        value = filled(tensor, generator)
         return nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
 
-    return copy_with_tensors(model, filled)
+    return copy_with_tensors(model, with_values)
+
+
+def filled(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """A tensor on the CPU like `tensor`, with its values where they are stored, else small random numbers, or zeros."""
+    value = stored_values(tensor)
+    if value is None and tensor.is_floating_point():
+        value = torch.rand(tensor.shape, generator=generator).mul_(0.02).to(tensor.dtype)
+    return torch.zeros(tensor.shape, dtype=tensor.dtype) if value is None else value
 
 
 def copy_with_tensors(model: nn.Module, change: Callable[[Tensor], Tensor]) -> nn.Module:

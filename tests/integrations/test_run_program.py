@@ -780,6 +780,17 @@ def test_a_program_of_few_steps_has_the_phases_of_its_first_steps(folder: Path) 
     assert measured["warmup_steps"] == 1
 
 
+def test_a_model_that_reads_its_activations_is_counted(folder: Path) -> None:
+    """As distributions do to check their parameters. The inputs of the loop are known without their values."""
+    reads = (
+        "class Reads(Net):\n    def forward(self, x):\n        y = super().forward(x)\n"
+        "        assert (y == y).all()\n        return y\n"
+    )
+    write(folder, TRAIN.replace("model = Net()", reads + "model = Reads()"))
+    assert run(folder, "train.py").returncode == 0
+    assert report_of(folder)["static"]["forward"]["macs"] == 8 * (16 * 32 + 32 * 4)
+
+
 def test_tied_weights_of_several_models_count_once(folder: Path) -> None:
     write(
         folder,
