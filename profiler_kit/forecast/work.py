@@ -79,6 +79,8 @@ WEIGHTS: Final[dict[str, tuple[float, ...]]] = {
 def work_of(call: OpCall, arithmetic: Arithmetic = Arithmetic()) -> Work | None:
     """The work of `call`; None for a call without tensors."""
     op = _SAME_KERNELS.get(call.op, call.op)
+    if not op.startswith(("aten._foreach_", "aten._fused_")):
+        op = op.removesuffix("_")  # in place, with the same kernel
     reads = tuple(_tensors((call.args, tuple(call.kwargs.values()))))
     writes = tuple(_tensors(call.outputs))
     if not reads and not writes:

@@ -265,7 +265,9 @@ class Tracker(UndecomposedFlexAttention):
 
 
 def _is_view(func: Any) -> bool:
-    """Whether every result of `func` is a view of an argument that it does not write."""
+    """Whether `func` launches nothing: each result is a view of an argument that it does not write, or has no values yet."""
+    if "empty" in op_name(func):
+        return True
     returns = func._schema.returns if isinstance(func, OpOverload) else ()
     aliases = [value.alias_info for value in returns]
     return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)

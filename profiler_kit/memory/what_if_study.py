@@ -13,7 +13,7 @@ from profiler_kit.loading import Target
 from profiler_kit.loading.in_place_activations import in_place_candidates, unsafe_in_place_modules
 from profiler_kit.memory.search import Candidate, candidates, cheapest, families, largest_batch
 from profiler_kit.memory.steps import Setup
-from profiler_kit.records.counts import MemoryEstimate, MemoryOptions, StaticCount, WhatIf
+from profiler_kit.records.counts import Forecast, MemoryEstimate, MemoryOptions, StaticCount, WhatIf
 from profiler_kit.records.variation import Variation, variation_text
 from profiler_kit.units import text
 from profiler_kit.user_code.locations import one_line_message
@@ -25,7 +25,7 @@ _STEP_FAILURES: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
 
-Simulate = Callable[[Target, Device, Setup], MemoryEstimate]
+Simulate = Callable[[Target, Device, Setup], tuple[MemoryEstimate, "Forecast | None"]]
 Count = Callable[[Target, tuple[str, ...]], StaticCount]
 Price = Callable[[StaticCount], "float | None"]
 
@@ -34,7 +34,7 @@ Price = Callable[[StaticCount], "float | None"]
 class WhatIfStudy:
     """What-if questions about one target.
 
-    `rebuild(words)`: builds the target with other fields of its spec. `count(target, paths)`: counts it with checkpointed
+    `simulate`: the memory of a step, and its time where that can be predicted. `rebuild(words)`: builds the target with other fields of its spec. `count(target, paths)`: counts it with checkpointed
     modules. `recompute_ns(count)`: minimum time of the recomputation in ns, None without hardware. `batch`: the batch size of the
     unchanged step, if known. `on_progress(text)`: reports progress. `notes`: notes about the answers.
     """
@@ -92,7 +92,7 @@ class WhatIfStudy:
         zero_grad: Literal["zero", "none"] = "zero" if variation.zero_grad == "keep" else "none"
         setup = Setup(checkpoint=variation.checkpoint, zero_grad=zero_grad, in_place=in_place)
         try:
-            memory = self.simulate(target, self.device, setup)
+            memory, forecast = self.simulate(target, self.device, setup)
         except TargetError as error:
             if variation == UNCHANGED:
                 raise
@@ -129,6 +129,8 @@ class WhatIfStudy:
             zero_grad=variation.zero_grad,
             in_place=in_place,
             fits=self._fits(total, total_high),
+            kernel_ns=forecast.kernel_ns.median if forecast is not None else None,
+            step_ns=forecast.step_ns.median if forecast is not None else None,
         )
 
     def _note(self, text: str) -> None:

@@ -13,6 +13,7 @@ _IGNORED_TYPES: Final = (
     torch.layout,
     torch.memory_format,
     torch.Generator,
+    torch.UntypedStorage,  # its text has every element
 )  # differ for tensors without data, or carry no information
 
 

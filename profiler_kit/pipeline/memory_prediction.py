@@ -13,7 +13,7 @@ from profiler_kit.devices.registry import DEFAULT_DEVICE, architecture_names, de
 from profiler_kit.errors import KitError
 from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S, as_target_errors
 from profiler_kit.process.protocol import OnProgress
-from profiler_kit.records.counts import MemoryOptions, StaticCount
+from profiler_kit.records.counts import Forecast, MemoryEstimate, MemoryOptions, StaticCount
 from profiler_kit.records.notes import Note
 from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.runs import ConfigRun
@@ -21,6 +21,7 @@ from profiler_kit.records.target import TargetInfo, TargetSpec
 
 if TYPE_CHECKING:
     from profiler_kit.forecast.work import Arithmetic
+    from profiler_kit.memory import Setup
     from profiler_kit.loading import Target
 
 # Errors that running the user's code again, or an optimizer, may raise. The count remains valid without the memory.
@@ -99,15 +100,16 @@ def with_memory(
     With `is_measured`, the step also runs on the device, and notes about an inexact prediction say that measured peaks are
     not affected.
     """
-    from profiler_kit.forecast.step import forecast_step
-    from profiler_kit.memory import Setup, simulate_step
+    from profiler_kit.memory import Setup, simulate
 
     has_forecast = is_selected or is_measured
     forecast = None
     try:
-        memory, calls = simulate_step(target, simulated, Setup(records_calls=has_forecast and simulated.is_cuda))
+        if has_forecast and simulated.is_cuda:
+            memory, forecast = _simulated(target, simulated, Setup())
+        else:
+            memory = simulate(target, simulated)
         notes = static.notes
-        forecast = forecast_step(calls, simulated, _arithmetic()) if calls else None
         if memory.device is not None and simulated is DEFAULT_DEVICE and not is_selected:
             memory = replace(memory, device=replace(memory.device, is_default=True))
         if is_measured and simulated.is_cuda and memory.traced_on != "meta":
@@ -120,6 +122,15 @@ def with_memory(
     with_estimate = replace(static, memory=memory, forecast=forecast, notes=notes)
     is_kit = static is by_kit
     return with_estimate, with_estimate if is_kit else replace(by_kit, memory=memory, forecast=forecast)
+
+
+def _simulated(target: Target, device: Device, setup: Setup) -> tuple[MemoryEstimate, Forecast | None]:
+    """The memory of a step of `target` on `device`, and its predicted time."""
+    from profiler_kit.forecast.step import forecast_step
+    from profiler_kit.memory import simulate_step
+
+    memory, calls = simulate_step(target, device, replace(setup, records_calls=True))
+    return memory, forecast_step(calls, device, _arithmetic())
 
 
 def _arithmetic() -> Arithmetic:
@@ -185,7 +196,6 @@ def with_what_ifs(
         UsageError: a path is not the path of a module.
     """
     from profiler_kit.counting import count_target
-    from profiler_kit.memory import simulate
     from profiler_kit.memory.what_if_study import WhatIfStudy
     from profiler_kit.meta.checkpointing import checkpointed
 
@@ -202,7 +212,7 @@ def with_what_ifs(
         device=simulated,
         static=static,
         rebuild=lambda options: rebuild("meta", **options),
-        simulate=simulate,
+        simulate=_simulated,
         count=count_checkpointed,
         fits_bytes=memory_options.fits_bytes,
         batch=target.spec.batch,

@@ -371,6 +371,7 @@ class WhatIf:
     - `recompute_flops`: FLOPs computed again in backward. `recompute_percent`: their share of the step's FLOPs.
     - `recompute_ns`: the least time of these FLOPs by the roofline; None where no hardware was named.
     - `fits`: whether the step fits into the requested memory; None where no memory was requested.
+    - `kernel_ns`, `step_ns`: the predicted kernel time and time of the step; None without a forecast.
     """
 
     change: str
@@ -391,6 +392,8 @@ class WhatIf:
     optimizer: str | None = None
     zero_grad: str | None = None
     in_place: tuple[str, ...] = ()
+    kernel_ns: int | None = None
+    step_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ class Variation:
     - `zero_grad`: ``keep`` fills gradients with zeros, ``none`` frees them.
     - `checkpoint`: paths of modules that save only their inputs for backward.
     - `inplace`: activations overwrite their input where this is safe.
+    - `channels_last`: images and weights have this memory format.
     """
 
     batch: int | None = None
@@ -27,11 +28,14 @@ class Variation:
     optimizer: str | None = None
     zero_grad: ZeroGrad | None = None
     inplace: bool = False
+    channels_last: bool | None = None
 
     @property
     def of_target(self) -> Mapping[str, Any]:
         """The fields of `TargetSpec` that change; the target is built again with them."""
-        words: dict[str, Any] = {"batch": self.batch, "optimizer": self.optimizer}
+        words: dict[str, Any] = {
+            "batch": self.batch, "optimizer": self.optimizer, "channels_last": self.channels_last,
+        }  # fmt: skip
         if self.amp is not None:
             words["amp"] = None if self.amp == "off" else self.amp
         return {name: value for name, value in words.items() if value is not None or name == "amp"}
@@ -93,6 +97,8 @@ def variation_text(variation: Variation) -> str:
         words.append(variation.optimizer)
     if variation.zero_grad is not None:
         words.append("zero_grad to zeros" if variation.zero_grad == "keep" else "zero_grad to None")
+    if variation.channels_last is not None:
+        words.append("channels last" if variation.channels_last else "contiguous")
     if variation.inplace:
         words.append("in-place activations")
     if variation.checkpoint:
@@ -152,6 +158,13 @@ CHANGES: Final[tuple[Change, ...]] = (
         doc="activation modules such as nn.ReLU overwrite their input, all of them that may",
         bare=("on",),
         read=_inplace,
+    ),
+    Change(
+        name="channels_last",
+        values="",
+        doc="images and weights in this memory format",
+        bare=("on",),
+        read=lambda value: {"channels_last": bool(_one_of("channels_last", "on")(value))},
     ),
     Change(
         name="checkpoint",

@@ -186,6 +186,8 @@ def test_signatures_tell_strides_and_leave_places_out() -> None:
     last = x.contiguous(memory_format=torch.channels_last)
     assert call_signature((last,), {}) == "float32[2,3,4,4]/(48,1,12,3)"
     assert call_signature((x.to("meta"),), {"pin_memory": False}) == call_signature((x,), {})
+    storages = (x.untyped_storage(), x.to("meta").untyped_storage())
+    assert [call_signature((each,), {}) for each in storages] == ["-", "-"]
 
 
 def test_convolutions_without_cudnn_take_the_workspaces_of_products() -> None:

@@ -59,7 +59,7 @@ class Line:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def __call__(self, target: Any, device: Device, setup: Setup) -> MemoryEstimate:
+    def __call__(self, target: Any, device: Device, setup: Setup) -> tuple[MemoryEstimate, None]:
         batch = target if isinstance(target, int) else 8
         self.batches.append(batch)
         tensors = BASE + SAMPLE * batch - sum(BLOCKS[path][0] for path in setup.checkpoint)
@@ -72,9 +72,15 @@ class Line:
         kept = tuple(
             ModuleMemory(path=path, created_bytes=saved, inside_bytes=saved) for path, (saved, _) in BLOCKS.items()
         )
-        return MemoryEstimate(
+        memory = MemoryEstimate(
             peak_bytes=tensors, peak_at="", categories=MemoryCategories(), device=device, modules=kept, saved_bytes=900
         )
+        return memory, None
+
+
+def simulated(target: Any, device: Device, setup: Setup) -> tuple[MemoryEstimate, None]:
+    """The memory of a step, without a forecast."""
+    return simulate(target, device, setup), None
 
 
 def study(line: Line, fits_bytes: int | None = None, device: Device = H100) -> WhatIfStudy:
@@ -182,7 +188,7 @@ def test_real_answers() -> None:
 
     target = made({"batch": 4096})
     asked = MemoryOptions(batches=(8192,), checkpoint=("blocks.0", "blocks.1", "auto"))
-    found = list(WhatIfStudy(target, H100, count_target(target), made, simulate, count).answers(asked))
+    found = list(WhatIfStudy(target, H100, count_target(target), made, simulated, count).answers(asked))
     plain, double, named, proposed = found
     assert double.saved_bytes == 2 * (plain.saved_bytes or 0)
     inside = 2 * 4 * 4096 * 512  # what GELU keeps and what the second layer keeps
@@ -223,7 +229,7 @@ def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], WhatIfStu
             return count_target(target)
 
     target = made({})
-    asked = WhatIfStudy(target, H100, count_target(target), made, simulate, count, recompute_ns=lambda static: 7.0)
+    asked = WhatIfStudy(target, H100, count_target(target), made, simulated, count, recompute_ns=lambda static: 7.0)
     variations = tuple(one for text in texts for one in read_variations(text))
     return list(asked.answers(MemoryOptions(variations=variations))), asked
 

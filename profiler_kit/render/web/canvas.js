@@ -30,7 +30,7 @@ function surface(element, { height, paint, at }) {
   element.replaceChildren(canvas);
   function draw() {
     const wide = chartWidth === "auto" ? element.clientWidth : chartWidth, high = height(wide), ratio = Math.max(devicePixelRatio, chartWidth === "auto" ? 1 : 2);
-    element.style.height = canvas.style.height = `${high}px`;
+    element.style.height = element.style.minHeight = canvas.style.height = `${high}px`;
     canvas.style.width = `${wide}px`;
     Object.assign(canvas, { width: Math.round(wide * ratio), height: Math.round(high * ratio) });
     context.setTransform(ratio, 0, 0, ratio, 0, 0);

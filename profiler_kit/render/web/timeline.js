@@ -84,7 +84,7 @@ draw.timeline = function timeline(element, data, tools) {
   });
 
   // A short name of the lane leaves more room.
-  const laneName = (name) => cut(name.replace(/^host thread /, "thread "), isNarrow() ? 14 : 30);
+  const laneName = (name) => (isNarrow() ? cut(name.replace(/ thread [^:]*/, ""), 20) : cut(name.replace(/^host thread /, "thread "), 32));
   function paint(kit, wide, high) {
     const labels = lanes.map(laneName);
     area = { left: gutter(kit, labels), top: 2, right: wide - 16, bottom: high - 24 };

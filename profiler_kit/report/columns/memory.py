@@ -143,6 +143,8 @@ WHAT_IF_COLUMNS: tuple[Column[WhatIf], ...] = (
     Column("recompute_flops", "recomputed FLOPs", "flops", lambda w: w.recompute_flops, "FLOPs of forward work recomputed in backward", when=trains, rank=4),
     Column("recompute_percent", "added FLOPs %", "percent", lambda w: w.recompute_percent, "recomputed FLOPs as a share of the step's FLOPs", when=trains),
     Column("recompute_ns", "added time", "ns", lambda w: w.recompute_ns, "shortest possible time of the recomputation by the roofline of --hardware; not measured", when=trains),
+    Column("predicted_kernel_ns", "kernels", "ns", lambda w: w.kernel_ns, "predicted kernel time of the step on the device of --gpu"),
+    Column("predicted_step_ns", "step", "ns", lambda w: w.step_ns, "predicted time of the step on the device of --gpu, behind a reference host"),
     Column("fits", "fits", "text", lambda w: w.fits, "whether the step fits the memory of `--fits`: yes, likely or no"),
 )
 
