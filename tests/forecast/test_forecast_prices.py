@@ -68,7 +68,10 @@ def test_an_op_without_kernels_is_free() -> None:
 
 
 def test_a_network_can_be_left_out() -> None:
-    rows = [recorded(add(1 << 12), 9.0, network=1), *(recorded(add(1 << power), 2.0, network=2) for power in range(10, 20))]
+    rows = [
+        recorded(add(1 << 12), 9.0, network=1),
+        *(recorded(add(1 << power), 2.0, network=2) for power in range(10, 20)),
+    ]
     table = PriceTable(rows, PEAKS, "")
     roofline = add(1 << 12).roofline_ns(PEAKS)
     assert table.price(add(1 << 12), without=1).ns == pytest.approx(2 * roofline, rel=0.02)

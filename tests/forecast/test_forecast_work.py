@@ -28,7 +28,9 @@ class Calls(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        outputs = [each for each in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(each, torch.Tensor)]
+        outputs = [
+            each for each in (out if isinstance(out, (tuple, list)) else (out,)) if isinstance(each, torch.Tensor)
+        ]
         name = op_name(func)
         facts = {key: facts_of(value) for key, value in kwargs.items()}
         self.calls.append(OpCall(name, facts_of(args), facts, facts_of(outputs)))
@@ -62,8 +64,12 @@ def layer(build: Any, *args: Any, **options: Any) -> torch.nn.Module:
 
 
 def test_a_product_has_the_flops_of_its_sizes_and_the_alignment_of_its_rows() -> None:
-    odd = works(lambda: train(layer(torch.nn.Linear, 64, 50257, dtype=torch.bfloat16), meta(8, 64, dtype=torch.bfloat16)))
-    even = works(lambda: train(layer(torch.nn.Linear, 64, 50304, dtype=torch.bfloat16), meta(8, 64, dtype=torch.bfloat16)))
+    odd = works(
+        lambda: train(layer(torch.nn.Linear, 64, 50257, dtype=torch.bfloat16), meta(8, 64, dtype=torch.bfloat16))
+    )
+    even = works(
+        lambda: train(layer(torch.nn.Linear, 64, 50304, dtype=torch.bfloat16), meta(8, 64, dtype=torch.bfloat16))
+    )
     assert odd["aten.addmm"].flops == 2 * 8 * 64 * 50257
     assert (odd["aten.addmm"].classes[-1], even["aten.addmm"].classes[-1]) == ("2", "16")
     assert odd["aten.addmm"].math == "bf16"
@@ -88,7 +94,9 @@ def test_the_backward_of_a_convolution_has_the_flops_of_the_gradients_that_are_n
 
 
 def test_groups_strides_and_layouts_are_classes() -> None:
-    depthwise = works(lambda: layer(torch.nn.Conv2d, 16, 16, 3, groups=16, stride=2)(meta(4, 16, 10, 10)))["aten.convolution"]
+    depthwise = works(lambda: layer(torch.nn.Conv2d, 16, 16, 3, groups=16, stride=2)(meta(4, 16, 10, 10)))[
+        "aten.convolution"
+    ]
     last = meta(4, 16, 10, 10).to(memory_format=torch.channels_last)
     plain = works(lambda: layer(torch.nn.Conv2d, 16, 16, 3)(last))["aten.convolution"]
     assert "depthwise" in depthwise.classes
@@ -141,7 +149,9 @@ def test_a_recorded_call_has_the_work_of_the_call(build: Any, inputs: tuple[torc
 
 def test_the_roofline_is_the_longer_of_arithmetic_and_traffic() -> None:
     assert H100.peaks is not None
-    big = work_of(OpCall("aten.mm", facts_of((meta(4096, 4096), meta(4096, 4096))), outputs=facts_of((meta(4096, 4096),))))
+    big = work_of(
+        OpCall("aten.mm", facts_of((meta(4096, 4096), meta(4096, 4096))), outputs=facts_of((meta(4096, 4096),)))
+    )
     assert big is not None
     assert big.roofline_ns(H100.peaks) == pytest.approx(1500 + 2 * 4096**3 / H100.peaks.fp32 * 1e9)
     add = works(lambda: meta(1 << 24) + 1)["aten.add"]

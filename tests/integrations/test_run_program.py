@@ -791,6 +791,25 @@ def test_a_model_that_reads_its_activations_is_counted(folder: Path) -> None:
     assert report_of(folder)["static"]["forward"]["macs"] == 8 * (16 * 32 + 32 * 4)
 
 
+def test_nothing_is_left_after_the_report(folder: Path) -> None:
+    left = """\
+from torch.nn.modules import module
+from torch.optim import optimizer as optimizers
+from torch.utils.data import dataloader
+loops = dataloader._BaseDataLoaderIter
+functions = [torch.autograd.backward, torch.autograd._engine_run_backward, torch.compile, nn.Module.__call__, loops.__next__]
+functions += [torch.optim.Optimizer.zero_grad, Net.forward, *vars(nn.functional).values()]
+hooks = [getattr(module, name) for name in vars(module) if name.startswith("_global") and name.endswith("hooks")]
+hooks += [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
+hooks += [hooks for part in model.modules() for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+print([f for f in functions if getattr(f, "__module__", "").startswith("profiler_kit")], [h for h in hooks if h])
+"""
+    write(folder, TRAIN.replace("model(x)", "model.forward(x)") + left)
+    ended = run(folder, "train.py")
+    assert ended.stdout.split() == ["[]", "[]"], ended.stderr
+    assert report_of(folder)["runs"][0]["traced_steps"] == 1
+
+
 def test_tied_weights_of_several_models_count_once(folder: Path) -> None:
     write(
         folder,
