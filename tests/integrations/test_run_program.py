@@ -703,6 +703,7 @@ def test_gradients_of_the_loss_are_backward(folder: Path) -> None:
     assert run(folder, *FEW, "train.py").returncode == 0
     times = {phase["phase"]: phase["stopwatch_ns"] for phase in report_of(folder)["runs"][0]["phases"]}
     assert times["backward"] > 5_000_000 > times["loss"]
+    assert "recompute" not in times  # the derivative of a derivative
 
 
 def test_blocks_of_steps_of_several_optimizers(folder: Path) -> None:
