@@ -30,6 +30,8 @@ def trace_cost(report: TraceReport) -> str:
     if len(report.traces) != 1:
         return _cost_of_traces(report) if report.traces else ""
     (trace,) = report.traces
+    if not trace.span_ns and trace.device_events:
+        return join_sentences("The device events of the trace have no times.", _recording(trace))
     if not trace.span_ns:
         which = " that could be read" if trace.unread else " with a duration" if trace.host_events else ""
         return join_sentences(f"The trace has no device events and no operators{which}.", _recording(trace))

@@ -344,7 +344,7 @@ def _cause(report: Report | TraceReport, step: _Step | None, cause: int | None, 
         finding = findings[cause - 1]
         rule = next((rule for rule in all_rules() if rule.name == finding.rule), None)
         topic = rule.topic if rule is not None else ""
-        if topic in ("reading", "note"):
+        if topic in ("reading", "note") or finding.severity == "low":  # nothing that has to be repaired
             prefix = "Read first" if topic == "reading" else "Largest part"
             yield f"{prefix}: {_clause(finding.title)} [{cause}]."
             return

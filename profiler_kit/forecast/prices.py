@@ -101,16 +101,12 @@ class PriceTable:
         distances, steps = _distances(family, work)
         if without is not None:
             distances = np.where(family.network == without, np.inf, distances)
+        distances, is_known = _comparable(family, work, distances)
         nearest = np.argpartition(distances, min(NEIGHBORS, len(distances) - 1))[:NEIGHBORS]
         nearest = nearest[np.isfinite(distances[nearest])]
         if not len(nearest):
             return Price(roofline_ns, _UNKNOWN_SPREAD, is_known=False)
         weights = 1 / (distances[nearest] + _CLOSE)
-        is_known = work.classes[0] in family.codes[0] or work.family in (
-            "product",
-            "convolution",
-            "convolution_backward",
-        )
         is_free = family.kernels[nearest] == 0
         if weights @ is_free > weights.sum() / 2:
             return FREE
@@ -146,6 +142,19 @@ def _distances(family: _Family, work: Work) -> tuple[NDArray[np.float64], NDArra
     wanted = np.array([code.get(text, -1) for code, text in zip(family.codes, work.classes, strict=True)])
     steps = np.hstack([family.sizes - np.array(work.sizes), (family.classes != wanted) * family.weights])
     return (steps**2).sum(1), steps
+
+
+def _comparable(family: _Family, work: Work, distances: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:
+    """`distances`, infinite for calls that say nothing about `work`, and whether its op was recorded.
+
+    An op is compared with its own calls. One that was never recorded is compared with others that launch kernels.
+    """
+    if work.classes[0] != work.op:  # products and convolutions of all kinds run the same kernels
+        return distances, True
+    is_own = (family.classes[:, 0] == family.codes[0].get(work.op, -1)) & np.isfinite(distances)
+    if is_own.any():
+        return np.where(is_own, distances, np.inf), True
+    return np.where(family.kernels == 0, np.inf, distances), False
 
 
 def _at_zero(steps: NDArray[Any], values: NDArray[Any], weights: NDArray[Any]) -> float:

@@ -36,7 +36,7 @@ def forecast_step(calls: Sequence[StepCall], device: Device, arithmetic: Arithme
     known: dict[object, Price] = {}
     prices: list[Price] = []
     for step_call in calls:
-        work = work_of(step_call.call, arithmetic)
+        work = None if step_call.is_view else work_of(step_call.call, arithmetic)
         if work is None:
             prices.append(FREE)
             continue

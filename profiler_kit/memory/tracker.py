@@ -46,7 +46,7 @@ class _StorageRef(weakref.ref[torch.UntypedStorage]):
 
 
 class _Plan(NamedTuple):
-    """How to log calls of an op: its name, whether it has temporary workspace, whether it uses a cuBLAS handle.
+    """How to log calls of an op: its name, whether it has temporary workspace, uses a cuBLAS handle, only makes views.
 
     The reference to the op keeps its id, the key of the plan, from being reused.
     """
@@ -54,6 +54,7 @@ class _Plan(NamedTuple):
     name: str
     has_workspace: bool
     uses_blas: bool
+    is_view: bool
     op: Any
 
 
@@ -181,7 +182,7 @@ class Tracker(UndecomposedFlexAttention):
                 self.use_workspace(_op_call(plan.name, args, kwargs, out, in_backward=self.in_backward), arguments)
             elif self._records_calls:
                 call = _op_call(plan.name, args, kwargs, out, in_backward=self.in_backward)
-                self.log.calls.append(StepCall(call, self._current_phase(), self._owner()))
+                self.log.calls.append(StepCall(call, self._current_phase(), self._owner(), plan.is_view))
             if plan.uses_blas:
                 for handle, size in _blas_handles(
                     plan.name, self._device.architecture, bias_is_vector=args[0].dim() == 1
@@ -199,7 +200,7 @@ class Tracker(UndecomposedFlexAttention):
         name = f"higher_order.{func.name()}" if isinstance(func, HigherOrderOperator) else op_name(func)
         is_cuda = self._device.is_cuda
         has_workspace = name in ruled_ops() or name in self._watched
-        plan = _Plan(name, is_cuda and has_workspace, is_cuda and self._uses_blas(name), func)
+        plan = _Plan(name, is_cuda and has_workspace, is_cuda and self._uses_blas(name), _is_view(func), func)
         self._plans[id(func)] = plan
         return plan
 
@@ -261,6 +262,13 @@ class Tracker(UndecomposedFlexAttention):
             if node is not None:
                 return self._ownership.of_node(node)
         return self._ownership.current
+
+
+def _is_view(func: Any) -> bool:
+    """Whether every result of `func` is a view of an argument that it does not write."""
+    returns = func._schema.returns if isinstance(func, OpOverload) else ()
+    aliases = [value.alias_info for value in returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
 
 
 def _blas_handles(op: str, architecture: Architecture, *, bias_is_vector: bool) -> tuple[tuple[str, Figure], ...]:

@@ -46,8 +46,9 @@ class OpCall:
 
 @dataclass(frozen=True, slots=True)
 class StepCall:
-    """A call of a step, the phase in which it ran, and the module that owns it."""
+    """A call of a step, the phase in which it ran, and the module that owns it. `is_view`: it only makes a view of a tensor."""
 
     call: OpCall
     phase: Phase
     path: str
+    is_view: bool = False

@@ -16,7 +16,7 @@ from profiler_kit.pipeline import trace_reading as reading
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.trace_reading import read_all
 from profiler_kit.records.serde import dumps
-from profiler_kit.simulation.step_model import replayed
+from profiler_kit.simulation.replayed_trace import replayed
 from profiler_kit.traces.reader import read
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"

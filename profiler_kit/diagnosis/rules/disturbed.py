@@ -49,7 +49,7 @@ def _unsteady(report: Report) -> Iterator[Finding]:
     if throttled:
         yield _throttle_finding(report, throttled)
     run = report.baseline()
-    if run is None or run.clock != "operator" or not run.span_ns or run.step_ns is None:
+    if run is None or run.clock != "operator" or not run.span_ns or run.step_ns is None or not run.step_ns.median:
         return
     if run.span_ns > MAX_TRACED_FACTOR * run.step_ns.median or timed_factor(run) >= MAX_TIMED_FACTOR:
         yield _traced_finding(run, run.span_ns, run.step_ns.median)
