@@ -379,7 +379,7 @@ class Recorder:
         if all(module is not model for model in self.models):
             return self._hooks.around_other(call)
         if self._stage == "traced":
-            return self._around_call(next(path for path, model in self._roots.items() if model is module), call)
+            return self._around_call(next((path for path, model in self._roots.items() if model is module), ""), call)
         return self._hooks.around_forward(module, args, kwargs, call)
 
     def _finish_trace(self) -> None:
