@@ -143,9 +143,8 @@ def host_phases(table: Table, events: HostEvents, nodes: Nodes, steps: Steps, co
     inside = node > mark if not has_phase_marks else node != NONE
     phases.put(inside, BACKWARD, Evidence.NODE)
     phases.put(inside & (events.redo > node), RECOMPUTE, Evidence.NODE)
-    if not has_phase_marks:
-        phases.put(_double_backward(events, nodes, phases), BACKWARD, Evidence.NODE)
-    else:
+    phases.put(_double_backward(events, nodes, phases), BACKWARD, Evidence.NODE)
+    if has_phase_marks:
         numbers = {marks.phase(phase): number for phase, number in PHASE_NUMBERS.items()}
         phase_of_name = np.array([numbers.get(name, NONE) for name in table.names], dtype=np.int8)
         positions = np.flatnonzero((mark_role == Role.PHASE) & (node == NONE))

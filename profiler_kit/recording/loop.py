@@ -32,6 +32,7 @@ from profiler_kit.worker.steps import MARKS_A_STEP, Mark, clock_mark, elapsed_ns
 from profiler_kit.worker.tracing import marked_call, profiled, write_trace
 
 Stage = Literal["warm-up", "timed", "traced", "done"]
+_Clock = tuple[Mark, list[Any], list[tuple[int, int]]]  # how to mark a period, all marks, and those of each step
 
 MAX_WARMUP_STEPS: Final = 10  # a program of an unknown number of steps must not spend them all on warming up
 
@@ -84,6 +85,7 @@ class Recorder:
         self._timed_ranges: list[
             tuple[int, int]
         ] = []  # of each timed step: its first mark in `_marks`, and the one after it
+        self._warmup_clock: _Clock = (_no_mark, [], [])
         self._first_mark = 0  # of the current step
         self._dropped_marks: set[str] = set()  # marks of traced steps that do not count
         self._profiler: profile | None = None
@@ -156,12 +158,12 @@ class Recorder:
     def stop(self, *, times_warmup: bool = False) -> None:
         """Stop recording, at any time. Complete steps are kept, and the model is as before.
 
-        With `times_warmup`, the steps of a loop that is still warming up are its timed steps, without the first if it has others.
+        With `times_warmup`, the steps of a loop without timed steps are those of its warm-up, without the first if it has others.
         """
-        if self._stage == "warm-up":
+        if times_warmup and self._stage in ("warm-up", "timed") and (clock := self._clock_of_first_steps()) is not None:
+            self._time_warmup(clock)
+        elif self._stage == "warm-up":
             self.observations.warmup_steps = self._step
-            if times_warmup and self._timed_ranges:
-                self._time_warmup()
         elif self._stage == "timed":
             self._read_clocks()
         elif self._stage == "traced":
@@ -187,8 +189,16 @@ class Recorder:
 
     # ---- stages
 
-    def _time_warmup(self) -> None:
+    def _clock_of_first_steps(self) -> _Clock | None:
+        """The clock of the warm-up, if that has complete steps and no timed step has followed."""
+        clock = (self._timed_mark, self._marks, self._timed_ranges)
+        if self._stage == "timed":
+            clock = self._warmup_clock if not self._timed_ranges else (_no_mark, [], [])
+        return clock if clock[2] else None
+
+    def _time_warmup(self, clock: _Clock) -> None:
         observed = self.observations
+        self._timed_mark, self._marks, self._timed_ranges = clock
         del self._timed_ranges[: len(self._timed_ranges) > 1]
         observed.warmup_steps = self._step - len(self._timed_ranges)
         observed.notes.append("The program ended while it warmed up: the times are those of its first steps.")
@@ -214,10 +224,12 @@ class Recorder:
             return
         observed.warmup_steps = self._step
         self._stage = "timed"
+        self._timed_mark("other")  # closes the last period
+        self._warmup_clock = (self._timed_mark, self._marks, self._timed_ranges)
         self._timed_mark, self._marks = clock_mark(self._cuda, (self._timed + 1) * _MARKS_A_STEP)
         self._hooks.mark = self._timed_mark
         self._first_mark = 0
-        self._timed_ranges.clear()
+        self._timed_ranges = []
 
     def _end_timed_step(self, is_kept: bool) -> None:
         if is_kept:
@@ -367,7 +379,7 @@ class Recorder:
         if all(module is not model for model in self.models):
             return self._hooks.around_other(call)
         if self._stage == "traced":
-            return self._around_call(next(path for path, model in self._roots.items() if model is module), call)
+            return self._around_call(next((path for path, model in self._roots.items() if model is module), ""), call)
         return self._hooks.around_forward(module, args, kwargs, call)
 
     def _finish_trace(self) -> None:

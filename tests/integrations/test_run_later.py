@@ -90,6 +90,42 @@ def test_a_running_program_records_steps_when_it_is_asked(folder: Path, trains: 
     assert main(["trigger", str(process.pid)]) == 2
 
 
+@pytest.mark.jobs
+def test_all_ranks_record_steps_when_their_launcher_is_asked(folder: Path) -> None:
+    job = """\
+import torch
+from pathlib import Path
+from torch import nn
+torch.distributed.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+goes_on = torch.ones(1)
+while goes_on:
+    optimizer.zero_grad()
+    model(torch.ones(4, 8)).sum().backward()
+    optimizer.step()
+    goes_on = torch.tensor([float(not Path("end").exists())])
+    torch.distributed.all_reduce(goes_on, torch.distributed.ReduceOp.MIN)
+torch.distributed.destroy_process_group()
+"""
+    (folder / "train.py").write_text(job)
+    words = ["run", "--later", "-q", "--out", "out", "--skip", "2", "--steps", "3", "--traced", "1", "train.py"]
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "profiler_kit"]
+    process = subprocess.Popen([sys.executable, "-m", *launcher, *words], cwd=folder)
+    try:
+        wait_for(lambda: len(attachable()) == 2)
+        assert main(["trigger", str(process.pid)]) == 0
+        wanted = last_request(folder / "out")
+        assert wanted is not None
+        ranks = folder / "out" / wanted.name / "ranks.json"
+        wait_for(ranks.exists)
+    finally:
+        (folder / "end").touch()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert [trace["rank"] for trace in json.loads(ranks.read_text())["traces"]] == [0, 1]
+
+
 def test_requests_have_folders_of_their_own(tmp_path: Path) -> None:
     names = [request(tmp_path).name for _ in range(3)]
     assert len(set(names)) == 3

@@ -703,6 +703,7 @@ def test_gradients_of_the_loss_are_backward(folder: Path) -> None:
     assert run(folder, *FEW, "train.py").returncode == 0
     times = {phase["phase"]: phase["stopwatch_ns"] for phase in report_of(folder)["runs"][0]["phases"]}
     assert times["backward"] > 5_000_000 > times["loss"]
+    assert "recompute" not in times  # the derivative of a derivative
 
 
 def test_blocks_of_steps_of_several_optimizers(folder: Path) -> None:
@@ -789,6 +790,25 @@ def test_a_model_that_reads_its_activations_is_counted(folder: Path) -> None:
     write(folder, TRAIN.replace("model = Net()", reads + "model = Reads()"))
     assert run(folder, "train.py").returncode == 0
     assert report_of(folder)["static"]["forward"]["macs"] == 8 * (16 * 32 + 32 * 4)
+
+
+def test_nothing_is_left_after_the_report(folder: Path) -> None:
+    left = """\
+from torch.nn.modules import module
+from torch.optim import optimizer as optimizers
+from torch.utils.data import dataloader
+loops = dataloader._BaseDataLoaderIter
+functions = [torch.autograd.backward, torch.autograd._engine_run_backward, torch.compile, nn.Module.__call__, loops.__next__]
+functions += [torch.optim.Optimizer.zero_grad, Net.forward, *vars(nn.functional).values()]
+hooks = [getattr(module, name) for name in vars(module) if name.startswith("_global") and name.endswith("hooks")]
+hooks += [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
+hooks += [hooks for part in model.modules() for hooks in (part._forward_hooks, part._forward_pre_hooks)]
+print([f for f in functions if getattr(f, "__module__", "").startswith("profiler_kit")], [h for h in hooks if h])
+"""
+    write(folder, TRAIN.replace("model(x)", "model.forward(x)") + left)
+    ended = run(folder, "train.py")
+    assert ended.stdout.split() == ["[]", "[]"], ended.stderr
+    assert report_of(folder)["runs"][0]["traced_steps"] == 1
 
 
 def test_tied_weights_of_several_models_count_once(folder: Path) -> None:
