@@ -79,7 +79,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 TORCH = {"user_code", "meta", "loading", "counting", "memory", "worker", "recording"}
-COLUMNAR = {"traces", "attribution", "simulation"}  # whose data are numpy arrays; imported when a trace is read
+COLUMNAR = {
+    "traces",
+    "attribution",
+    "simulation",
+    "forecast",
+}  # whose data are numpy arrays; imported when they are read
 HEAVY = {
     "torch",
     "pandas",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -22,7 +23,15 @@ from profiler_kit.records.calls import StepCall
 from profiler_kit.records.counts import DeviceMemory, MemoryEstimate
 from profiler_kit.records.runs import PeakMemory
 
-__all__ = ["LibraryConfig", "Setup", "local_device", "simulate", "simulate_measured", "simulate_step"]
+__all__ = [
+    "LibraryConfig",
+    "Setup",
+    "local_device",
+    "settings_of_process",
+    "simulate",
+    "simulate_measured",
+    "simulate_step",
+]
 
 
 def simulate(target: Target, device: Device = DEFAULT_DEVICE, setup: Setup | None = None) -> MemoryEstimate:
@@ -61,6 +70,25 @@ def simulate_step(
         )
     estimate = replace(estimate, traced_on=result.kind, notes=tuple(notes))
     return estimate, calls if result.kind == "meta" else ()
+
+
+def settings_of_process() -> LibraryConfig:
+    """torch's flags for libraries in this process."""
+    flags = torch.backends.cudnn
+    return LibraryConfig(
+        benchmark=flags.benchmark,
+        deterministic=flags.deterministic,
+        cudnn=flags.enabled,
+        conv_tf32=_allows_tf32(flags, "conv"),
+        matmul_tf32=_allows_tf32(torch.backends.cuda, "matmul"),
+    )
+
+
+def _allows_tf32(flags: Any, operation: str) -> bool:
+    """Whether `operation` may use TF32. torch refuses to read the old switch after a program has set the new one."""
+    setting = getattr(flags, operation, flags)
+    precision = getattr(setting, "fp32_precision", None)  # from torch 2.9 on; follows the old switch
+    return bool(precision == "tf32" if precision is not None else setting.allow_tf32)
 
 
 def simulate_measured(

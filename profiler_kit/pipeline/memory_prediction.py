@@ -20,9 +20,8 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo, TargetSpec
 
 if TYPE_CHECKING:
-    from profiler_kit.forecast.work import Arithmetic
-    from profiler_kit.memory import Setup
     from profiler_kit.loading import Target
+    from profiler_kit.memory import Setup
 
 # Errors that running the user's code again, or an optimizer, may raise. The count remains valid without the memory.
 EXPECTED: Final = (
@@ -127,21 +126,13 @@ def with_memory(
 def _simulated(target: Target, device: Device, setup: Setup) -> tuple[MemoryEstimate, Forecast | None]:
     """The memory of a step of `target` on `device`, and its predicted time."""
     from profiler_kit.forecast.step import forecast_step
-    from profiler_kit.memory import simulate_step
+    from profiler_kit.forecast.work import Arithmetic
+    from profiler_kit.memory import settings_of_process, simulate_step
 
     memory, calls = simulate_step(target, device, replace(setup, records_calls=True))
-    return memory, forecast_step(calls, device, _arithmetic())
-
-
-def _arithmetic() -> Arithmetic:
-    """The arithmetic of float32 that the user's file has set."""
-    import torch
-
-    from profiler_kit.forecast.work import Arithmetic
-
-    return Arithmetic(
-        tf32_products=torch.backends.cuda.matmul.allow_tf32, tf32_convolutions=torch.backends.cudnn.allow_tf32
-    )
+    config = settings_of_process()  # those that the user's file has set
+    arithmetic = Arithmetic(tf32_products=config.matmul_tf32, tf32_convolutions=config.conv_tf32)
+    return memory, forecast_step(calls, device, arithmetic)
 
 
 def with_measured_workspaces(runs: Sequence[ConfigRun], counted: Counted, device: str) -> list[ConfigRun]:

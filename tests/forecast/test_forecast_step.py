@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 import profiler_kit
 from profiler_kit.cli import main
@@ -106,6 +107,25 @@ def test_count_has_a_forecast_for_the_device_that_the_user_names(tmp_path: Path)
     assert {layer.phase for layer in forecast.modules} == {"forward", "loss", "backward", "optimizer"}
     assert {"0", "3", "(optimizer)"} <= {layer.path for layer in forecast.modules}
     assert not forecast.estimated
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["torch.backends.cuda.matmul.allow_tf32 = True", 'torch.backends.cuda.matmul.fp32_precision = "tf32"'],
+)
+def test_products_have_the_precision_that_the_file_sets(tmp_path: Path, line: str) -> None:
+    if "fp32_precision" in line and not hasattr(torch.backends.cuda.matmul, "fp32_precision"):
+        pytest.skip("this torch has the old switch only")
+    times = []
+    for name, text in (("plain.py", ""), ("tf32.py", line)):
+        path = write_model(tmp_path, name, width=256, batch=256)
+        path.write_text(path.read_text().replace("from torch import nn\n", f"from torch import nn\n{text}\n"))
+        counted(path, "--gpu", "h100", "--mode", "infer")
+        static = profiler_kit.read_report(str(path.with_suffix(".json"))).static
+        assert static is not None
+        assert static.forecast is not None
+        times.append(next(layer.kernel_ns for layer in static.forecast.modules if layer.path == "3"))
+    assert times[1] < times[0]
 
 
 def test_more_work_takes_longer_and_another_card_is_scaled(tmp_path: Path) -> None:
