@@ -34,9 +34,10 @@ Price = Callable[[StaticCount], "float | None"]
 class WhatIfStudy:
     """What-if questions about one target.
 
-    `simulate`: the memory of a step, and its time where that can be predicted. `rebuild(words)`: builds the target with other fields of its spec. `count(target, paths)`: counts it with checkpointed
-    modules. `recompute_ns(count)`: minimum time of the recomputation in ns, None without hardware. `batch`: the batch size of the
-    unchanged step, if known. `on_progress(text)`: reports progress. `notes`: notes about the answers.
+    `simulate`: the memory of a step, and its time where that can be predicted. `rebuild(words)`: builds the target with
+    other fields of its spec. `count(target, paths)`: counts it with checkpointed modules. `recompute_ns(count)`: minimum
+    time of the recomputation in ns, None without hardware. `batch`: the batch size of the unchanged step, if known.
+    `on_progress(text)`: reports progress. `notes`: notes about the answers.
     """
 
     target: Target

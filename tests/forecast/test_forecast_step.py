@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,17 @@ def test_count_has_a_forecast_for_the_device_that_the_user_names(tmp_path: Path)
     assert not forecast.estimated
 
 
+@pytest.fixture
+def precision() -> Iterator[None]:
+    """Set the precision of products back after a test."""
+    flags = torch.backends.cuda.matmul
+    name = "fp32_precision" if hasattr(flags, "fp32_precision") else "allow_tf32"
+    before = getattr(flags, name)
+    yield
+    setattr(flags, name, before)
+
+
+@pytest.mark.usefixtures("precision")
 @pytest.mark.parametrize(
     "line",
     ["torch.backends.cuda.matmul.allow_tf32 = True", 'torch.backends.cuda.matmul.fp32_precision = "tf32"'],
