@@ -32,7 +32,7 @@ RECORDING: Final = Path(__file__).parent / "prices" / "h100.jsonl.gz"
 TABLE: Final = Path(__file__).parents[2] / "profiler_kit" / "devices" / "prices" / "h100.csv.gz"
 SOURCE: Final = "NVIDIA H100 80GB HBM3, torch 2.11.0+cu130, cuDNN 9.19.0, 2026-11-28"
 # Families of single ops at random sizes: they are recorded for the table, and are no networks.
-SINGLE_OPS: Final = frozenset(("convs", "mats", "misc"))
+SINGLE_OPS: Final = frozenset(("convolutions", "products", "operators", "convs", "mats", "misc"))
 SMALL_SHARE: Final = (
     0.002  # of a network's kernel time: smaller calls are not predicted in the measurement of the error
 )
