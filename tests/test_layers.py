@@ -90,6 +90,7 @@ HEAVY = {
     "pandas",
     "numpy",
     "fvcore",
+    "tabulate",
     "rich",
     "matplotlib",
 }  # never at the top of a file that --help reads

@@ -7,7 +7,7 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -383,8 +383,23 @@ def require_folder(folder: Path, hint: str = "use another folder: out=...") -> N
 def write_report(report: Report, folder: Path, timeline: StepTimeline | None) -> None:
     """Write the report files into `folder`. Raises OSError."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in FILES:
-        _save(report, folder / name, {0: timeline} if timeline is not None else {})
+    with _forgotten("tabulate"):
+        for name in FILES:
+            _save(report, folder / name, {0: timeline} if timeline is not None else {})
+
+
+@contextlib.contextmanager
+def _forgotten(package: str) -> Iterator[None]:
+    """Afterwards, `package` is as little imported as before.
+
+    An exit handler of torch imports tabulate, and Python ends in another way after Ctrl-C if code is evaluated then: the
+    program would have another exit status than alone.
+    """
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] == package:
+            del sys.modules[name]
 
 
 def _save(report: Report | TraceReport, file: Path, timelines: Mapping[int, StepTimeline]) -> None:

@@ -30,6 +30,7 @@ PACKAGES: Final = (
     ("numpy", "reading traces"),
     ("msgspec", "reading traces and saved reports"),
     ("rich", "text on the terminal"),
+    ("tabulate", "Markdown tables"),
     ("pyyaml", "configurations that a repository states in YAML"),
     ("tomlkit", "changes of budgets in pyproject.toml"),
     ("cloudpickle", "analyze(model, inputs) in Python"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from profiler_kit.records.document import Block, Chart, Document, FindingList, Head, Paragraph, RemedyList, Table, Value
@@ -138,35 +137,25 @@ def _list_item(number: int, rows: list[str]) -> str:
 
 
 def _table(table: Table) -> str:
+    from tabulate import tabulate
+
     if not table.heads:
         return ""
     body = [[_cell(value, head) for value, head in zip(row, table.heads, strict=True)] for row in table.rows]
     for total in table.totals:
         cells = [_cell(value, head, plain=True) for value, head in zip(total, table.heads, strict=True)]
         body.append([f"**{c}**" if any(map(str.isalnum, c)) else c for c in cells])
-    is_right = [bool(body) and is_right_aligned(table, i) for i in range(len(table.heads))]
-    markdown = _padded([escape(head.title) for head in table.heads], body, is_right)
+    aligned = ["right" if is_right_aligned(table, i) else "left" for i in range(len(table.heads))]
+    markdown = tabulate(
+        body,
+        headers=[escape(head.title) for head in table.heads],
+        tablefmt="pipe",
+        colalign=aligned if body else None,
+        disable_numparse=True,
+    )
     if markdown.index("\n") > MAX_PADDED_LINE:
         markdown = _unpadded(markdown)
     return f"*{escape(table.caption)}*\n\n{markdown}" if table.caption else markdown
-
-
-def _padded(heads: Sequence[str], rows: Sequence[Sequence[str]], is_right: Sequence[bool]) -> str:
-    """A table with columns of equal width. No package does it: a program that `run` watches would have imported it."""
-    columns = list(zip(heads, *rows, strict=True))
-    widths = [max(len(column[0]) + 2, *map(len, column)) for column in columns]
-    rule = [
-        "-" * (width + 1) + ":" if right else ":" + "-" * (width + 1)
-        for width, right in zip(widths, is_right, strict=True)
-    ]
-    lines = [f"|{'|'.join(rule)}|"]
-    for row in (heads, *rows):
-        cells = (
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(row, widths, is_right, strict=True)
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([lines[1], lines[0], *lines[2:]])
 
 
 def _unpadded(markdown: str) -> str:

@@ -53,7 +53,7 @@ wrong = ["", "frobnicate", "count", "count net.py --batch 0", "count net.py -f p
 assert [main(line.split()) for line in wrong] == [2] * len(wrong)
 assert not REFUSED & set(sys.modules)
 """
-    done = without("torch,pandas,numpy,rich", code, cwd=tmp_path)
+    done = without("torch,pandas,numpy,tabulate,rich", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("usage: profiler-kit") == 8
     assert done.stderr.count("error: ") == 10
@@ -70,7 +70,7 @@ print(sorted(rooms - {"_version", "_family", "cli", "command_lines", "errors", "
 records = sorted(name for name in sys.modules if name.startswith("profiler_kit.records."))
 assert records == ["profiler_kit.records.inspect_options"]
 """
-    done = without("torch,pandas,numpy,rich", code, cwd=tmp_path)
+    done = without("torch,pandas,numpy,tabulate,rich", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "['records']\n"
 
@@ -199,7 +199,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(report: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("package", ["msgspec", "numpy", "rich"])
+@pytest.mark.parametrize("package", ["msgspec", "numpy", "rich", "tabulate"])
 def test_a_missing_package_is_one_message_with_the_install_command(package: str, tmp_path: Path) -> None:
     trace = TRACES / "checkpoint.cuda.json.gz"
     form = "terminal" if package == "rich" else "markdown"
