@@ -91,7 +91,8 @@ def _measured(report: Report, run: ConfigRun | None) -> Iterator[str]:
         runs = "The run" if len(report.runs) == 1 else f"All {len(report.runs)} runs"
         yield f"{runs} failed: the figures below are counted, not measured."
     elif report.static is not None:
-        yield f"Counted on {report.static.device} tensors without running the model: no times."
+        times = "no times" if report.static.forecast is None else "times are predicted"
+        yield f"Counted on {report.static.device} tensors without running the model: {times}."
 
 
 def place(environment: Environment) -> str:

@@ -214,7 +214,7 @@ def _add_branches(branches: Sequence[Branch]) -> Branch:
 
 
 def _add_rows(first: LayerRow, rows: Sequence[LayerRow]) -> LayerRow:
-    fields = ("counted", "timed", "floor", "calls", "output_bytes")
+    fields = ("counted", "timed", "predicted", "floor", "calls", "output_bytes")
     sums: dict[str, Any] = {field: sum_known(getattr(row, field) for row in rows) for field in fields}
     return replace(first, **sums)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_reports import EVIL, SAMPLES, count_only, counted, transformer, v0_cuda
 
-from profiler_kit.records.counts import Cost, ModuleNode
+from profiler_kit.records.counts import Cost, Forecast, LayerForecast, ModuleNode, TimeRange
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import LayerBound, Peak, PhaseBound, Roof, Roofline
@@ -18,7 +18,7 @@ from profiler_kit.render import RenderOptions, renderer_by_name, renderers
 from profiler_kit.report import report_document
 from profiler_kit.report.tree import MAX_ROWS, OWN
 
-SUMS = ("params", "macs_forward", "flops", "traffic_bytes", "saved_bytes", "floor_ns", "kernel_ns")
+SUMS = ("params", "macs_forward", "flops", "traffic_bytes", "saved_bytes", "floor_ns", "predicted_ns", "kernel_ns")
 
 
 def node(path: str, work: int = 0, **others: object) -> ModuleNode:
@@ -197,6 +197,22 @@ def test_as_many_levels_as_fit_a_screen_unless_asked_otherwise() -> None:
     assert "1 of 2 levels" in few.caption
     assert len(tree_of(report, depth=2).rows) > MAX_ROWS
     assert len(tree_of(report, depth=0).rows) == 1
+
+
+def test_predicted_times_add_up_with_repeated_modules() -> None:
+    nodes = [node(""), *(node(f"{i}{part}", 3) for i in range(3) for part in ("", ".a", ".b")), node("head", 7)]
+    layers = tuple(
+        LayerForecast(path=each.path, phase="forward", kernel_ns=10 + place) for place, each in enumerate(nodes)
+    )
+    time = TimeRange(median=sum(layer.kernel_ns for layer in layers), low=1, high=999)
+    forecast = Forecast(
+        device="a card", source="", is_scaled=False, kernel_ns=time, host_ns=time, step_ns=time, calls=9, modules=layers
+    )
+    static = counted(nodes)
+    table = tree_of(replace(count_only(), static=replace(static, forecast=forecast)))
+    assert "0-2 ×3" in names(table)  # noqa: RUF001
+    assert_adds_up(table)
+    assert value(table, "(root)", "predicted_ns") == time.median
 
 
 def test_the_heaviest_children_keep_their_rows_in_the_models_order() -> None:
