@@ -88,7 +88,7 @@ ROWS = [
     usage("count net.py --sped", "unrecognized arguments: --sped", "--help"),
     usage("count net.py --mode training", "invalid choice: 'training'", "profiler-kit count --help"),
     usage("count net.py --dtype int8", "unknown --dtype 'int8'", "float32"),
-    usage("count net.py --loss hinge", "unknown --loss 'hinge'", "cross_entropy, mse"),
+    usage("count net.py --loss hinge", "unknown --loss 'hinge'", "cross_entropy, nll"),
     usage("count net.py --optimizer lion", "unknown --optimizer 'lion'", "sgd"),
     usage("count net.py --batch 0", "argument --batch: '0'", "--help"),
     usage("count net.py --top 0", "argument --top: '0'", "--help"),

@@ -701,9 +701,11 @@ def test_gradients_of_the_loss_are_backward(folder: Path) -> None:
         """,
     )
     assert run(folder, *FEW, "train.py").returncode == 0
-    times = {phase["phase"]: phase["stopwatch_ns"] for phase in report_of(folder)["runs"][0]["phases"]}
-    assert times["backward"] > 5_000_000 > times["loss"]
-    assert "recompute" not in times  # the derivative of a derivative
+    phases = {phase["phase"]: phase for phase in report_of(folder)["runs"][0]["phases"]}
+    assert phases["backward"]["stopwatch_ns"] > 5_000_000 > phases["loss"]["stopwatch_ns"]
+    # The derivative of a derivative is no recomputation. What no later backward pass uses still looks like one.
+    if "recompute" in phases:
+        assert phases["recompute"]["kernel_ns"] < 0.01 * phases["backward"]["kernel_ns"]
 
 
 def test_blocks_of_steps_of_several_optimizers(folder: Path) -> None:

@@ -353,7 +353,7 @@ ROWS = [
         "a tensor is not on the model's device (meta)", "net.py:8", "device=x.device", inputs=("2,3",),
     ),
     # words
-    bad("unknown loss", NET, "loss 'hinge'", "", "one of cross_entropy, mse", loss="hinge", code=USAGE),
+    bad("unknown loss", NET, "loss 'hinge'", "", "one of cross_entropy, nll", loss="hinge", code=USAGE),
     bad("unknown optimizer", NET, "optimizer 'lion'", "", "one of sgd", optimizer="lion", code=USAGE),
     bad("unknown dtype", NET, "unknown --dtype 'int8'", "", "one of float32", dtype="int8", code=USAGE),
     bad("unknown amp", NET, "unknown --amp 'float32'", "", "one of bfloat16, float16", amp="float32", code=USAGE),

@@ -17,6 +17,12 @@ from profiler_kit.recording.loss_terms import LossWatch, Terms, loss_functions
 CLASSES, LABELS = torch.tensor([0, 1, 2, 0]), torch.rand(4, 3)
 
 
+@pytest.fixture(autouse=True)
+def nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions are watched only where nothing was compiled, as another test of this process may have done."""
+    monkeypatch.setattr("profiler_kit.recording.loss_terms.has_compiled", lambda: False)
+
+
 class Model(nn.Module):
     """A model that can compute its loss, as those of transformers do."""
 
