@@ -110,8 +110,7 @@ class PriceTable:
         is_free = family.kernels[nearest] == 0
         if weights @ is_free > weights.sum() / 2:
             return FREE
-        working = nearest[~is_free]
-        weights = 1 / (distances[working] + _CLOSE)
+        working, weights = nearest[~is_free], weights[~is_free]
         center = _at_zero(steps[working], family.log_ratios[working], weights)
         spread = math.sqrt(float(weights @ (family.log_ratios[working] - center) ** 2 / weights.sum()))
         spread += _LEAST_SPREAD + _SPREAD_PER_DISTANCE * math.sqrt(float(distances[working].min()))
@@ -139,8 +138,8 @@ def _columns(name: str, rows: list[Recorded]) -> _Family:
 
 def _distances(family: _Family, work: Work) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The squared distance of each recorded call from `work`, and its parts: the difference in each size and in each class."""
-    wanted = np.array([code.get(text, -1) for code, text in zip(family.codes, work.classes, strict=True)])
-    steps = np.hstack([family.sizes - np.array(work.sizes), (family.classes != wanted) * family.weights])
+    class_codes = np.array([code.get(text, -1) for code, text in zip(family.codes, work.classes, strict=True)])
+    steps = np.hstack([family.sizes - np.array(work.sizes), (family.classes != class_codes) * family.weights])
     return (steps**2).sum(1), steps
 
 
@@ -160,10 +159,10 @@ def _comparable(family: _Family, work: Work, distances: NDArray[np.float64]) -> 
 def _at_zero(steps: NDArray[Any], values: NDArray[Any], weights: NDArray[Any]) -> float:
     """The value at zero of the weighted least-squares plane through `values` at `steps`; its slopes are held back."""
     matrix = np.hstack([np.ones((len(steps), 1)), steps])
-    held = np.eye(matrix.shape[1]) * _STIFFNESS * weights.mean()
-    held[0, 0] = 1e-9
+    penalty = np.eye(matrix.shape[1]) * _STIFFNESS * weights.mean()
+    penalty[0, 0] = 1e-9
     weighted = matrix * weights[:, None]
-    center = float(np.linalg.solve(matrix.T @ weighted + held, weighted.T @ values)[0])
+    center = float(np.linalg.solve(matrix.T @ weighted + penalty, weighted.T @ values)[0])
     return min(max(center, float(values.min()) - _MARGIN), float(values.max()) + _MARGIN)
 
 

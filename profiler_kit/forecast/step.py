@@ -7,23 +7,23 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from profiler_kit.devices.device import Device
-from profiler_kit.forecast.prices import FREE, Price, prices_for
-from profiler_kit.forecast.work import Arithmetic, work_of
+from profiler_kit.devices.device import Device, Peaks
+from profiler_kit.forecast.prices import FREE, Price, PriceTable, prices_for
+from profiler_kit.forecast.work import Arithmetic, Work, work_of
 from profiler_kit.records.calls import StepCall
 from profiler_kit.records.counts import EstimatedOp, Forecast, LayerForecast, Phase, TimeRange
 from profiler_kit.simulation.graph import NONE, Link, Node, graph_of
 from profiler_kit.simulation.replay import simulate
 
 # Host time of eager PyTorch for an op that launches a kernel, for each further kernel of it, and for an op without one. Autograd,
-# modules and the optimizer's Python are part of it. Fitted to the 70 recorded networks that their host limits, on the host of the
-# recording (scripts/lab/prices/h100.jsonl.gz): the median error of a step is 16 %, and 32 % for one of ten.
-OP_NS: Final = 41_000
-FURTHER_KERNEL_NS: Final = 19_200
+# modules and the optimizer's Python are part of it. Fitted to the 79 recorded networks that their host limits, on the host of the
+# recording: `python -m scripts.lab.price_table` prints them and their error.
+OP_NS: Final = 42_200
+FURTHER_KERNEL_NS: Final = 15_200
 VIEW_NS: Final = 10_700
-_HOST_FACTOR: Final = 1.32
+_HOST_FACTOR: Final = 1.34
 _HALF_WIDTH: Final = 1.28  # standard deviations of an interval that contains 80 %
-# Deviations of a whole step that no op explains, such as clocks: as in the measurement of `scripts.lab.price_table`.
+# Deviations of a whole step that no op explains, such as clocks.
 _STEP_SPREAD: Final = 0.03
 
 
@@ -33,26 +33,15 @@ def forecast_step(calls: Sequence[StepCall], device: Device, arithmetic: Arithme
     if table_of_device is None or device.peaks is None or not calls:
         return None
     table, is_own = table_of_device
-    known: dict[object, Price] = {}
-    prices: list[Price] = []
-    for step_call in calls:
-        work = None if step_call.is_view else work_of(step_call.call, arithmetic)
-        if work is None:
-            prices.append(FREE)
-            continue
-        if work not in known:
-            known[work] = table.price(work, device.peaks)
-        prices.append(known[work])
-    kernel_ns = sum(price.ns for price in prices)
-    spread = spread_of((call.call.op, price.ns, price.spread) for call, price in zip(calls, prices, strict=True))
-    factor = math.exp(_HALF_WIDTH * math.hypot(spread, _STEP_SPREAD))
+    prices = _prices(calls, table, device.peaks, arithmetic)
+    factor = interval_factor((call.call.op, price.ns, price.spread) for call, price in zip(calls, prices, strict=True))
     hosts = [_host_ns(price) for price in prices]
     durations = [price.ns for price in prices]
     return Forecast(
         device=device.label,
         source=table.source,
         is_scaled=not is_own,
-        kernel_ns=_range(kernel_ns, factor),
+        kernel_ns=_range(sum(durations), factor),
         host_ns=_range(sum(hosts), _HOST_FACTOR),
         step_ns=TimeRange(
             median=_replayed(durations, hosts),
@@ -65,12 +54,29 @@ def forecast_step(calls: Sequence[StepCall], device: Device, arithmetic: Arithme
     )
 
 
+def _prices(calls: Sequence[StepCall], table: PriceTable, peaks: Peaks, arithmetic: Arithmetic) -> list[Price]:
+    """The price of each call; equal work is priced once."""
+    priced: dict[Work, Price] = {}
+    prices = []
+    for step_call in calls:
+        work = None if step_call.is_view else work_of(step_call.call, arithmetic)
+        if work is not None and work not in priced:
+            priced[work] = table.price(work, peaks)
+        prices.append(FREE if work is None else priced[work])
+    return prices
+
+
 def _host_ns(price: Price) -> float:
     return OP_NS + FURTHER_KERNEL_NS * max(price.kernels - 1, 0) if price.kernels else VIEW_NS
 
 
 def _range(ns: float, factor: float) -> TimeRange:
     return TimeRange(median=round(ns), low=round(ns / factor), high=round(ns * factor))
+
+
+def interval_factor(parts: Iterable[tuple[str, float, float]]) -> float:
+    """The factor on both sides of the sum of (op, time, spread) that should contain 80 % of measured times."""
+    return math.exp(_HALF_WIDTH * math.hypot(spread_of(parts), _STEP_SPREAD))
 
 
 def spread_of(parts: Iterable[tuple[str, float, float]]) -> float:

@@ -100,18 +100,17 @@ def _product(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmetic:
     rows, inner, columns = left.shape[-2], left.shape[-1], right.shape[-1]
     orders = tuple(_order(tensor) for tensor in (left, right))
     lines = (inner if orders[0] == "rows" else rows, columns if orders[1] == "rows" else inner, columns)
+    arithmetic_name = _math(left, tf32=arithmetic.tf32_products)
+    alignment = _alignment(left.element_bytes, lines)
     return Work(
         op=op,
         family="product",
-        classes=(
-            _math(left, tf32=arithmetic.tf32_products), str(op == "aten.addmm"), "-".join(orders), str(batch > 1),
-            _alignment(left.element_bytes, lines),
-        ),
+        classes=(arithmetic_name, str(op == "aten.addmm"), "-".join(orders), str(batch > 1), alignment),
         sizes=_logs(batch, rows, columns, inner),
-        math=_math(left, tf32=arithmetic.tf32_products),
+        math=arithmetic_name,
         moved_bytes=_moved(reads, writes),
         flops=2.0 * batch * rows * inner * columns,
-    )  # fmt: skip
+    )
 
 
 def _convolution(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmetic: Arithmetic) -> Work | None:
@@ -137,7 +136,7 @@ def _convolution(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithme
         classes=(*classes, str(bool(gradients[0]))) if is_backward else classes,
         sizes=(
             *_logs(x.shape[0] * math.prod(y.shape[2:])),
-            *(a - b for a, b in [_logs(math.prod(x.shape[2:]), math.prod(y.shape[2:]))]),
+            _log(math.prod(x.shape[2:])) - _log(math.prod(y.shape[2:])),
             *_logs(inputs // groups, outputs // groups, groups),
             1.2 * _log(math.prod(kernel)),
             0.3 * _log(x.shape[0]),

@@ -11,7 +11,7 @@ from typing import Final
 from profiler_kit.errors import UsageError
 from profiler_kit.records.check import StepTimeCheck
 from profiler_kit.records.comparison import Comparison
-from profiler_kit.records.counts import ModuleNode
+from profiler_kit.records.counts import Forecast, ModuleNode, TimeRange
 from profiler_kit.records.edits import CheckpointChange
 from profiler_kit.records.metrics import METRICS, StaticMetric
 from profiler_kit.records.report import Report
@@ -78,14 +78,12 @@ def _device_step(report: Report) -> int | None:
     return round(step.layers_ns) if step is not None else None
 
 
-def _predicted_step(report: Report) -> int | None:
-    forecast = report.static.forecast if report.static is not None else None
-    return forecast.step_ns.median if forecast is not None else None
+def _predicted(time: Callable[[Forecast], TimeRange]) -> Callable[[Report], int | None]:
+    def median_ns(report: Report) -> int | None:
+        forecast = report.static.forecast if report.static is not None else None
+        return time(forecast).median if forecast is not None else None
 
-
-def _predicted_kernels(report: Report) -> int | None:
-    forecast = report.static.forecast if report.static is not None else None
-    return forecast.kernel_ns.median if forecast is not None else None
+    return median_ns
 
 
 GATE_METRICS: Final[tuple[GateMetric, ...]] = (
@@ -105,11 +103,13 @@ GATE_METRICS: Final[tuple[GateMetric, ...]] = (
         doc="the sum of the layers' roofline bounds on the device of --gpu",
     ),
     GateMetric(
-        key="step_time_predicted", title="Step time on the device, predicted", unit="ns", of_report=_predicted_step,
+        key="step_time_predicted", title="Step time on the device, predicted", unit="ns",
+        of_report=_predicted(lambda forecast: forecast.step_ns),
         doc="a replay of the predicted kernels on the device of --gpu behind a reference host",
     ),
     GateMetric(
-        key="kernel_time_predicted", title="Kernel time on the device, predicted", unit="ns", of_report=_predicted_kernels,
+        key="kernel_time_predicted", title="Kernel time on the device, predicted", unit="ns",
+        of_report=_predicted(lambda forecast: forecast.kernel_ns),
         doc="the sum of the step's kernels on the device of --gpu, from recorded calls of the same ops",
     ),
     GateMetric(

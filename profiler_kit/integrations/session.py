@@ -396,10 +396,12 @@ def _forgotten(package: str) -> Iterator[None]:
     program would have another exit status than alone.
     """
     before = set(sys.modules)
-    yield
-    for name in set(sys.modules) - before:
-        if name.split(".")[0] == package:
-            del sys.modules[name]
+    try:
+        yield
+    finally:
+        for name in set(sys.modules) - before:
+            if name.split(".")[0] == package:
+                del sys.modules[name]
 
 
 def _save(report: Report | TraceReport, file: Path, timelines: Mapping[int, StepTimeline]) -> None:

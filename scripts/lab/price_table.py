@@ -24,7 +24,7 @@ import numpy as np
 
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.forecast.prices import PriceTable, Recorded, write_table
-from profiler_kit.forecast.step import spread_of
+from profiler_kit.forecast.step import interval_factor
 from profiler_kit.forecast.work import Arithmetic, Work, work_of
 from profiler_kit.records.calls import OpCall, TensorFacts
 
@@ -33,9 +33,6 @@ TABLE: Final = Path(__file__).parents[2] / "profiler_kit" / "devices" / "prices"
 SOURCE: Final = "NVIDIA H100 80GB HBM3, torch 2.11.0+cu130, cuDNN 9.19.0, 2026-11-28"
 # Families of single ops at random sizes: they are recorded for the table, and are no networks.
 SINGLE_OPS: Final = frozenset(("convolutions", "products", "operators", "convs", "mats", "misc"))
-SMALL_SHARE: Final = (
-    0.002  # of a network's kernel time: smaller calls are not predicted in the measurement of the error
-)
 CELL: Final = {"memory": 0.5, "optimizer": 0.5}  # recorded calls in one cell of sizes become one row
 BYTES: Final = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
@@ -56,10 +53,12 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """A recorded network: its family of models and its precision."""
+    """A recorded network: its family of models, its precision, its shortest step without the profiler, and its kernel time."""
 
     family: str
     precision: str
+    step_ns: float
+    kernel_ns: float
 
 
 def read_recording(path: Path) -> tuple[list[Network], list[Call]]:
@@ -68,7 +67,8 @@ def read_recording(path: Path) -> tuple[list[Network], list[Call]]:
     with gzip.open(path, "rt") as lines:
         for line in lines:
             record = json.loads(line)
-            networks.append(Network(record["family"], record["mode"]["p"]))
+            kernel_ns = sum(count * us * 1e3 for _, _, _, count, us, *_ in record["rows"])
+            networks.append(Network(record["family"], record["mode"]["p"], min(record["step_ns"]), kernel_ns))
             arithmetic = Arithmetic(tf32_products=record["mode"]["p"] == "tf32")
             for op, arguments, results, count, us, kernels, *_ in record["rows"]:
                 work = work_of(OpCall(op, parse(arguments), outputs=parse(results)), arithmetic) if "." in op else None
@@ -116,11 +116,11 @@ def rows_of(calls: Iterable[Call]) -> Iterator[Recorded]:
         sizes = tuple(round(size / cell) for size in call.work.sizes)
         key = (call.network, call.work.family, call.work.classes, sizes, call.ns == 0)
         cells[key].append((call, call.ns / call.work.roofline_ns(H100.peaks)))
-    seen: dict[tuple[Any, ...], int] = defaultdict(int)
+    rows_at: dict[tuple[Any, ...], int] = defaultdict(int)
     for (network, family, classes, sizes, _), members in cells.items():
         place = (family, classes, sizes)
-        seen[place] += 1
-        if seen[place] <= 2:  # two networks are enough at one place: each can be left out
+        rows_at[place] += 1
+        if rows_at[place] <= 2:  # two networks are enough at one place: each can be left out
             first = members[0][0]
             mean = sum(ratio for _, ratio in members) / len(members)
             yield Recorded(network, family, classes, first.work.sizes, mean, first.kernels)
@@ -128,28 +128,23 @@ def rows_of(calls: Iterable[Call]) -> Iterator[Recorded]:
 
 def errors(table: PriceTable, networks: list[Network], calls: list[Call]) -> None:
     """Print the error on each network when its own calls are left out."""
-    total: dict[int, float] = defaultdict(float)
-    for call in calls:
-        total[call.network] += call.calls * call.ns
     measured, predicted = defaultdict[int, float](float), defaultdict[int, float](float)
     parts: dict[int, list[tuple[str, float, float]]] = defaultdict(list)
     by_family: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for call in calls:
-        ns = call.calls * call.ns
-        measured[call.network] += ns
-        if ns <= SMALL_SHARE * total[call.network]:
-            predicted[call.network] += ns
-            continue
         price = table.price(call.work, without=call.network)
-        predicted[call.network] += call.calls * price.ns
-        parts[call.network].append((call.work.op, call.calls * price.ns, price.spread))
-        by_family[call.work.family].append((ns, call.calls * price.ns))
+        pair = (call.calls * call.ns, call.calls * price.ns)
+        measured[call.network] += pair[0]
+        predicted[call.network] += pair[1]
+        parts[call.network].append((call.work.op, pair[1], price.spread))
+        if call.ns:
+            by_family[call.work.family].append(pair)
     print(f"{'family of ops':24}{'calls':>8}{'share %':>9}{'median error %':>16}{'bias %':>8}")
-    whole = sum(measured.values())
+    total_ns = sum(measured.values())
     for name, pairs in by_family.items():
         columns = np.array(pairs)
         error = np.median(np.abs(columns[:, 1] / columns[:, 0] - 1))
-        bias, share = columns[:, 1].sum() / columns[:, 0].sum() - 1, columns[:, 0].sum() / whole
+        bias, share = columns[:, 1].sum() / columns[:, 0].sum() - 1, columns[:, 0].sum() / total_ns
         print(f"{name:24}{len(pairs):8}{100 * share:9.1f}{100 * error:16.1f}{100 * bias:8.1f}")
     groups: dict[str, list[float]] = defaultdict(list)
     inside = 0
@@ -157,8 +152,7 @@ def errors(table: PriceTable, networks: list[Network], calls: list[Call]) -> Non
         if network.family in SINGLE_OPS or not measured[number]:
             continue
         error = predicted[number] / measured[number] - 1
-        spread = spread_of(parts[number])
-        inside += abs(math.log(max(predicted[number], 1) / measured[number])) <= spread * 1.28
+        inside += abs(math.log(predicted[number] / measured[number])) <= math.log(interval_factor(parts[number]))
         for group in ("all", network.family, f"in {network.precision}"):
             groups[group].append(error)
     print(f"\n{'networks':24}{'number':>8}{'median error %':>16}{'90 % below':>12}{'median bias %':>15}")
@@ -167,6 +161,30 @@ def errors(table: PriceTable, networks: list[Network], calls: list[Call]) -> Non
         median, most, bias = 100 * np.median(size), 100 * np.quantile(size, 0.9), 100 * np.median(values)
         print(f"{name:24}{len(values):8}{median:16.1f}{most:12.1f}{bias:15.1f}")
     print(f"\ninside the 80 % interval: {100 * inside / len(groups['all']):.0f} %")
+
+
+def host_costs(networks: list[Network], calls: list[Call]) -> None:
+    """Print the host's time for an op with a kernel, for each further kernel, and for an op without one, and their error.
+
+    They are fitted to networks whose kernels take less than half of the step, with relative errors.
+    """
+    counts = np.zeros((len(networks), 3))
+    for call in calls:
+        counts[call.network] += call.calls * np.array([call.kernels > 0, max(call.kernels - 1, 0), call.kernels == 0])
+    steps = np.array([network.step_ns for network in networks])
+    bound = [
+        number
+        for number, network in enumerate(networks)
+        if network.family not in SINGLE_OPS and network.kernel_ns < 0.5 * network.step_ns
+    ]
+    relative = counts[bound] / steps[bound, None]
+    costs, *_ = np.linalg.lstsq(relative, np.ones(len(bound)), rcond=None)
+    error = 100 * np.abs(relative @ costs - 1)
+    shown = ", ".join(f"{cost / 1e3:.1f} us" for cost in costs)
+    print(
+        f"host: {shown} for an op with a kernel, each further kernel, an op without; {len(bound)} networks, "
+        f"{np.median(error):.0f} % median error, {np.quantile(error, 0.9):.0f} % nine of ten"
+    )
 
 
 def main() -> None:
@@ -181,6 +199,7 @@ def main() -> None:
     data = write_table(rows, SOURCE)
     print(f"{len(networks)} networks, {len(calls)} calls, {len(rows)} rows, {len(data)} bytes")
     errors(PriceTable(rows, H100.peaks, SOURCE), networks, calls)
+    host_costs(networks, calls)
     if options.write:
         TABLE.parent.mkdir(exist_ok=True)
         TABLE.write_bytes(data)
