@@ -83,6 +83,7 @@ AXES: Final = (
         name="compile",
         change=Change(line="model = torch.compile(model)", numerics=SAME_PRECISION),
         values="MODE",
+        fresh=True,
         doc=f"the model compiled by torch.compile; MODE: {', '.join(_MODES[1:])}. The first step compiles",
         devices=frozenset({"cuda", "cpu", "mps"}),
         parse_value=_read,
