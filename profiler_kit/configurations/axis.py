@@ -63,6 +63,9 @@ class StepControls(Protocol):
     def capture_graphs(self) -> None:
         """Replay forward and backward as CUDA graphs, which the first step captures."""
 
+    def capture_step(self) -> None:
+        """Replay forward, loss, backward and optimizer as one CUDA graph, which the first step captures."""
+
     def configure_loader(self, *, workers: int | None = None, pinned: bool = False) -> None:
         """Load data with `workers` processes, and into pinned memory. Raises TargetError without a DataLoader."""
 

@@ -158,10 +158,10 @@ class Search:
         config = self._config_of(track, change)
         if config is None:
             return False
-        if self.processes.interrupted or not self._has_room(change):
+        if self.processes.interrupted or not self._has_room(track, change):
             self._add(track, change, config, "not tried", "interrupted" if self.processes.interrupted else NO_TIME)
             return False
-        gain, run, group = self._compare(track.config, config, change)
+        gain, run, group = self._compare(track, config, change)
         if run is None:
             self._add(track, change, config, "not tried", "interrupted" if self.processes.interrupted else NO_TIME)
             return False
@@ -185,46 +185,55 @@ class Search:
     def _config_of(self, track: Track, change: str) -> RunConfig | None:
         """The configuration of `change` on top of `track`; None if it was tried, or does not apply, which becomes an attempt."""
         config = self.read_config(configuration_name(with_change(track.accepted, change)))
-        first = self.processes.first_runs[self.baseline.name]
-        reason = config if isinstance(config, str) else negligible(change, first) if not self.options.changes else None
-        if reason is not None:
-            if all(attempt.change != change for attempt in self.attempts):
-                self.attempts.append(
-                    Attempt(round=0, change=change, base="", config="", outcome="not applicable", reason=reason)
-                )
-            return None
-        assert isinstance(config, RunConfig)
-        tried = any(a.config == config.name and a.base == track.config.name and a.round for a in self.attempts)
-        return None if tried or config.name in (track.config.name, self.baseline.name) else config
+        if isinstance(config, str):
+            reason: str | None = config
+        elif config.name in (track.config.name, self.baseline.name):
+            reason = "no effect here"
+        else:
+            base = self.processes.first_runs[self.baseline.name]
+            reason = negligible(change, base) if not self.options.changes else None
+        if reason is None:
+            assert isinstance(config, RunConfig)
+            tried = any(a.config == config.name and a.base == track.config.name and a.round for a in self.attempts)
+            return None if tried else config
+        if all(attempt.change != change for attempt in self.attempts):
+            attempt = Attempt(round=0, change=change, base="", config="", outcome="not applicable", reason=reason)
+            self.attempts.append(attempt)
+        return None
 
-    def _has_room(self, change: str) -> bool:
-        reserve = (2 + self.has_reduced) * FINAL_PASSES
+    def _reserve(self, track: Track) -> int:
+        """The processes that must remain for the final measurement of all answers, with one of `track`."""
+        has_two = self.has_reduced or (track.reduced and bool(self.same.accepted))
+        return (2 + has_two) * FINAL_PASSES
+
+    def _has_room(self, track: Track, change: str) -> bool:
+        """Whether the limits allow to try `change`, and to measure the answers with it afterwards."""
+        reserve = self._reserve(track)
         if self._runs_fresh(change):
             is_slow = is_slow_to_start(change)
             return self.processes.has_room(MIN_PROCESSES, reserve=reserve, starts_slowly=is_slow)
         return self.processes.has_room_to_compare(reserve=reserve)
 
     def _compare(
-        self, base: RunConfig, config: RunConfig, change: str
+        self, track: Track, config: RunConfig, change: str
     ) -> tuple[Gain | None, ConfigRun | None, list[ConfigRun]]:
-        """The gain of `config` over `base`, the run of `config`, and the fresh processes behind it, if any.
+        """The gain of `config` over that of `track`, the run of `config`, and the fresh processes behind it, if any.
 
         What fails beside another model may work alone.
         """
         if not self._runs_fresh(change):
-            answer = self.processes.compare(base, config)
+            answer = self.processes.compare(track.config, config)
             failure = answer.run.failure if answer is not None else None
             if answer is None or failure is None or failure.kind == "target":
                 return (screened_gain(answer) if answer else None), (answer.run if answer else None), []
-        group = self._fresh_processes(base, config, change)
+        group = self._fresh_processes(track.config, config, change, self._reserve(track))
         run = next((run for run in group if run.config == config), None)
-        return self.verdicts.gain(base, config, group), run, group
+        return self.verdicts.gain(track.config, config, group), run, group
 
-    def _fresh_processes(self, base: RunConfig, config: RunConfig, purpose: str) -> list[ConfigRun]:
+    def _fresh_processes(self, base: RunConfig, config: RunConfig, purpose: str, reserve: int) -> list[ConfigRun]:
         """Fresh processes of both configurations, until the difference is sure or hopeless."""
         group: list[ConfigRun] = []
         self.verdicts.groups.append(group)
-        reserve = 2 * FINAL_PASSES
         group += self.processes.measure([base, config], purpose, reserve=reserve)
         for number in range(MAX_PASSES):
             gain = self.verdicts.gain(base, config, group)
@@ -232,7 +241,10 @@ class Search:
                 break
             if gain.after_processes >= MIN_PROCESSES and gain.outcome in ("better", "worse"):
                 break
-            more = self._in_turns(base, config, purpose, reserve)
+            more = None
+            if self.takes_turns:
+                turns = self.processes.measure_in_turns
+                more = turns([base, config], purpose, copies=TURN_COPIES, reserve=reserve)
             if more is None:
                 pair = [base, config] if number % 2 else [config, base]
                 more = self.processes.measure(pair, purpose, reserve=reserve)
@@ -245,11 +257,6 @@ class Search:
     def takes_turns(self) -> bool:
         """Whether processes that are compared take turns. Peaks of memory need none."""
         return self.options.goal != "memory" and self.processes.takes_turns()
-
-    def _in_turns(self, base: RunConfig, config: RunConfig, purpose: str, reserve: int) -> list[ConfigRun] | None:
-        if not self.takes_turns:
-            return None
-        return self.processes.measure_in_turns([base, config], purpose, copies=TURN_COPIES, reserve=reserve)
 
     def _partners_of(self, winner: str, track: Track) -> Iterator[str]:
         """Changes that were not accepted and may gain beside `winner`, each once."""
@@ -279,6 +286,7 @@ class Search:
                 gain=gain,
                 ratio=track.ratio * gain.ratio if gain is not None else None,
                 expected=self.expected.get(change),
+                reduced=reduces_precision(change),
                 peak_bytes=run.peak_allocated_bytes if run is not None else None,
                 max_relative_error=run.max_relative_error if run is not None else None,
             )

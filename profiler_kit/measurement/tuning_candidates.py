@@ -30,7 +30,11 @@ LARGER_BATCH: Final = "batch=2x"
 _BATCH_LIMIT: Final = 64
 _WORKERS_LIMIT: Final = 16
 # Changes that are alternatives: a new one replaces the accepted one.
-_ALTERNATIVES: Final = (frozenset({"amp_bf16", "amp_fp16", "dtype"}), frozenset({"compile", "cuda_graph"}))
+_ALTERNATIVES: Final = (
+    frozenset({"amp_bf16", "amp_fp16", "dtype"}),
+    frozenset({"compile", "cuda_graph"}),
+    frozenset({"amp_fp16", "cuda_graph=step"}),  # a gradient scaler decides on the host whether a step counts
+)
 # Changes that are only tried after another one was accepted, with the devices that have them.
 _REFINEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "benchmark": ("benchmark_limit=0",),
@@ -114,7 +118,7 @@ def _idle_share(run: ConfigRun) -> float | None:
 
 def _convolution_share(run: ConfigRun) -> float | None:
     """The share of the step that convolutions take; None without the times of kernels."""
-    if run.clock != "kernel" or run.step_ns is None:
+    if run.clock != "kernel" or run.step_ns is None or not run.kernels:
         return None
     return sum(kernel.kernel_ns for kernel in run.kernels if is_convolution(kernel.family)) / run.step_ns.median
 
@@ -158,11 +162,11 @@ def with_change(accepted: Sequence[str], change: str) -> tuple[str, ...]:
     several = axis in axes and axes[axis].several
     replaced = {axis} if not several else set()
     for alternatives in _ALTERNATIVES:
-        if axis in alternatives:
+        if {axis, change} & alternatives:
             replaced |= alternatives
     if axis in axes:
         replaced |= axes[axis].excludes
-    return (*(word for word in accepted if word.partition("=")[0] not in replaced), change)
+    return (*(word for word in accepted if not {word, word.partition("=")[0]} & replaced), change)
 
 
 def without_change(accepted: Sequence[str], change: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.configurations.script_lines import code_blocks
-from profiler_kit.measurement.tuning import Search, Track
+from profiler_kit.measurement.tuning import FINAL_PASSES, Search, Track
 from profiler_kit.measurement.tuning_candidates import configuration_name, runs_fresh, without_change
 from profiler_kit.measurement.tuning_verdicts import MIN_USEFUL, completed, product, screened_gain
 from profiler_kit.records.configs import RunConfig
@@ -17,7 +17,7 @@ from profiler_kit.records.tuning import (
     CodeBlock,
     Contribution,
     Gain,
-    ReducedAnswer,
+    TuningAnswer,
     TuningOutcome,
     TuningSide,
 )
@@ -45,7 +45,7 @@ class SearchResult:
     attempts: tuple[Attempt, ...]
     code: tuple[CodeBlock, ...]
     error_limit: float | None
-    reduced: ReducedAnswer | None
+    reduced: TuningAnswer | None
     notes: tuple[str, ...]
 
 
@@ -95,7 +95,8 @@ def _measure_again(search: Search) -> list[ConfigRun]:
         if search.takes_turns:
             more = search.processes.measure_in_turns(configs, PURPOSE, copies=TURN_COPIES, final=is_first)
         if more is None and (is_first or search.processes.has_room(0, reserve=len(configs))):
-            passes = PASSES if is_first else 1
+            has_room = search.processes.has_room(0, reserve=PASSES * len(configs))
+            passes = (PASSES if has_room else FINAL_PASSES) if is_first else 1
             order = [config for n in range(passes) for config in (configs[::-1] if (n + number) % 2 else configs)]
             more = search.processes.measure(order, PURPOSE, checks=False, final=is_first)
         group += more or []
@@ -149,7 +150,7 @@ def _answer(
     group: Sequence[ConfigRun],
     every_run: Sequence[ConfigRun],
     alone: dict[tuple[bool, str], Contribution],
-) -> ReducedAnswer:
+) -> TuningAnswer:
     """The answer of `track`, with the lines to paste if the final measurement confirms it."""
     gain = _final_gain(search, track, group)
     outcome: TuningOutcome = "interrupted" if search.processes.interrupted else "not confirmed"
@@ -162,7 +163,7 @@ def _answer(
         device = search.processes.device
         code = code_blocks(track.accepted, track.config, search.info, device=device, rows=chosen.samples)
     base = search.verdicts.checked_run(search.baseline)
-    return ReducedAnswer(
+    return TuningAnswer(
         outcome=outcome,
         chosen=chosen,
         gain=gain,

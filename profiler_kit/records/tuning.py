@@ -155,7 +155,7 @@ class Attempt:
     - `gain`: against `base`, in the search; None where it was not measured. `ratio`: the goal's figure of `config` over that of
       the baseline, as the search saw it.
     - `expected`: the share of the step that the change may save, by the replay of the baseline's trace; None without one.
-    - `peak_bytes`, `max_relative_error`: of `config`.
+    - `reduced`: the change computes with fewer bits. `peak_bytes`, `max_relative_error`: of `config`.
     """
 
     round: int
@@ -167,6 +167,7 @@ class Attempt:
     gain: Gain | None = None
     ratio: float | None = None
     expected: float | None = None
+    reduced: bool = False
     peak_bytes: int | None = None
     max_relative_error: float | None = None
 
@@ -204,10 +205,10 @@ class CodeBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReducedAnswer:
-    """The second answer: the first one with changes that reduce the precision.
+class TuningAnswer:
+    """An answer: accepted changes, and what they gain. The fields are those of `Tuning`.
 
-    The fields are those of `Tuning`. `error_limit`: the largest accepted error.
+    `error_limit`: the largest accepted error.
     """
 
     outcome: TuningOutcome
@@ -257,18 +258,31 @@ class Tuning(Views, Saved, kind="tuning"):
     attempts: tuple[Attempt, ...] = ()
     code: tuple[CodeBlock, ...] = ()
     error_limit: float | None = None
-    reduced: ReducedAnswer | None = None
+    reduced: TuningAnswer | None = None
     reachable: float | None = None
     processes: int = 0
     wall_ns: int = 0
     notes: tuple[str, ...] = ()
 
+    @property
+    def answers(self) -> tuple[TuningAnswer, ...]:
+        """The answer with the precision of the baseline, if any, and the one with less."""
+        reduced = () if self.reduced is None else (self.reduced,)
+        if self.chosen is None:
+            return reduced
+        same = TuningAnswer(
+            outcome=self.outcome, chosen=self.chosen, gain=self.gain, estimate=self.estimate, changes=self.changes,
+            contributions=self.contributions, code=self.code, error_limit=self.error_limit,
+        )  # fmt: skip
+        return (same, *reduced)
+
     def __repr__(self) -> str:
-        if self.chosen is None or self.gain is None:
-            return f"<Tuning {self.target.name}: {self.outcome}>"
-        return (
-            f"<Tuning {self.target.name}: {self.chosen.config.name}, {text(self.gain.ratio, 'ratio')} ({self.outcome})>"
-        )
+        texts = [
+            f"{answer.chosen.config.name}, {text(answer.gain.ratio, 'ratio')} ({answer.outcome})"
+            for answer in self.answers
+            if answer.gain is not None
+        ]
+        return f"<Tuning {self.target.name}: {'; '.join(texts) or self.outcome}>"
 
 
 def figure_words(goal: Goal) -> str:

@@ -80,7 +80,9 @@ class Screen:
             return self._compare(request)
         except (Exception, SystemExit) as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
             self._drop(set())
-            return Screened(run=failed_run(request.config, error), is_over=not _is_usable(self._job.device))
+            # a failed capture leaves torch's random state unusable
+            is_over = request.config.setting("cuda_graph") is not None or not _is_usable(self._job.device)
+            return Screened(run=failed_run(request.config, error), is_over=is_over)
 
     def _compare(self, request: ScreenRequest) -> Screened:
         configs = [config for config in (request.base, request.config) if config is not None]
@@ -141,7 +143,7 @@ class _Side:
         self._peak_bytes = 0
         self._first_ns = 0
         self._warmup_ns: list[int] = []
-        self._thread = ThreadPoolExecutor(1, initializer=_stay_in_thread) if target.device.type == "cuda" else None
+        self._thread = ThreadPoolExecutor(1, initializer=_stay_in_thread) if needs_thread(target.device) else None
         self.runner = self.call(lambda: Runner(target))
 
     def call(self, work: Callable[[], Result]) -> Result:
@@ -267,6 +269,11 @@ def _applied(config: RunConfig, device: str) -> Iterator[None]:
             yield
         finally:
             mkldnn.enabled = was_enabled
+
+
+def needs_thread(device: torch.device) -> bool:
+    """Whether libraries of `device` keep choices by thread."""
+    return device.type == "cuda"
 
 
 def _stay_in_thread() -> None:
