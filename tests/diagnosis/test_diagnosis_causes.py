@@ -21,11 +21,13 @@ from profiler_kit.records.traces import (
     IdleTime,
     KernelStat,
     PhaseTime,
+    Saving,
     ShapedOperator,
     TraceKernel,
     TraceModule,
     TraceOperator,
     TraceSummary,
+    WorkSite,
 )
 
 # The rules about device and operator time. None of them may fire on a step without such a cause.
@@ -184,6 +186,23 @@ def test_attention_with_a_short_softmax_is_low() -> None:
     assert finding.severity == "low"
 
 
+def test_attention_by_hand_has_the_masks_and_the_conversions_between_its_products() -> None:
+    """The replay saves a third of the step without the rows of two layers, although the softmax takes a twentieth."""
+    row = WorkSite(
+        source="", operator="", phase="forward", launches=60.0, launch_share=0.5, product_share=0.0, rounds=6.0,
+        row="aten::mul, aten::masked_fill, aten::softmax, aten::to", saving=Saving(median=0.2, low=0.2, high=0.2),
+    )  # fmt: skip
+    rows = (
+        row,
+        replace(row, row="aten::mul, aten::softmax, aten::to"),
+        replace(row, row="aten::gelu, aten::to, aten::mul"),
+    )
+    source = cpu_trace(operator("mm", "gemm", 75.0, 60), replace(SOFTMAX, kernel_ns=ms(5.0)), BMM)
+    finding = single(replace(source, sites=rows), "attention_by_hand")
+    assert (finding.weight, finding.severity) == (pytest.approx(0.4), "high")
+    assert texts(finding.claims) == tuple(f"site:row:{item.row}" for item in rows[:2])
+
+
 def test_attention_in_a_run_is_found_by_the_kernels_of_a_module() -> None:
     softmax = KernelStat(
         name="softmax_warp_forward<float, float, float, 9, false, false>",
@@ -281,6 +300,9 @@ def test_embedding_gradients_include_the_fill_and_the_optimizer_of_the_table() -
     many_fills = replace(fill, calls=600)  # of other gradients: slices, or zero_grad(set_to_none=False)
     source = cpu_trace(operator("mm", "gemm", 30.0, 9), backward, many_fills, update, optimizer_ms=40.0)
     assert rules(source) == {"optimizer_bound"}
+    other_fills = replace(fill, name="Memset", kernel_ns=ms(1.0), calls=600)
+    source = cpu_trace(operator("mm", "gemm", 30.0, 9), backward, fill, other_fills, update, optimizer_ms=40.0)
+    assert single(source, "embedding_gradients").weight == pytest.approx(0.69, abs=0.01)
 
 
 def test_the_loss_counts_where_it_computes() -> None:

@@ -171,10 +171,8 @@ def _embedding_gradients(report: Report | TraceReport, work: StepWork) -> StepPa
     kernels = work.select(lambda item: names.search(item.name) is not None)
     if not kernels:
         return None
-    fills = work.select(is_fill)
-    # each table has a fill and few others; a gradient of something else has the rest
-    if max((item.calls for item in fills), default=0) > MAX_FILLS_PER_TABLE * total_calls(kernels):
-        fills = ()
+    # each table has a fill and few others; kernels with more calls fill the gradients of something else
+    fills = work.select(lambda item: is_fill(item) and item.calls <= MAX_FILLS_PER_TABLE * total_calls(kernels))
     tables = [node for node in static.modules if "Embedding" in node.class_name] if static is not None else []
     backward_ns, optimizer_ns = total_ns(kernels) + total_ns(fills), work.phase_ns.get("optimizer", 0)
     if static is not None and static.params > 0:
