@@ -33,8 +33,8 @@ from profiler_kit.records.traces import (
 # The rules about device and operator time. None of them may fire on a step without such a cause.
 CAUSES = {
     "attention_by_hand", "autocast_useless", "depthwise", "dominant_layer", "dominant_operator", "embedding_gradients", "float64",
-    "large_kernel", "loss_bound", "memory_bound", "not_on_onednn", "optimizer_bound",
-    "pointwise_chain", "recompute_share", "slice_gradients",
+    "loss_bound", "memory_bound", "not_on_onednn", "optimizer_bound",
+    "pointwise_chain", "recompute_share",
     "small_operators",
     "tensor_copies",
 }  # fmt: skip
@@ -364,24 +364,6 @@ def test_short_operators_on_a_cpu() -> None:
     assert "small_operators" not in rules(few)
 
 
-def looping(slices: int) -> TraceSummary:
-    return cpu_trace(
-        operator("select_backward", "cat/copy", 1.0, slices),
-        operator("fill_", "pointwise", 30.0, slices),
-        operator("add_", "pointwise", 20.0, 2 * slices),
-        operator("mm", "gemm", 49.0, slices),
-    )
-
-
-def test_the_gradients_of_slices_are_as_large_as_the_tensor() -> None:
-    finding = single(looping(300), "slice_gradients")
-    assert finding.weight == pytest.approx(0.41), "half of the additions belong to other gradients"
-    assert finding.severity == "high"
-    assert "unbind(1)" in finding.advice
-    assert "100 slices per step" in finding.explanation
-    assert "slice_gradients" not in rules(looping(30)), "ten slices per step are no loop"
-
-
 def test_float64_by_names_of_kernels() -> None:
     double = kernel("gemm", 40.0, 30, name="cutlass_80_tensorop_d884gemm_64x64_f64", math="f64")
     finding = single(gpu_trace(GEMM, double), "float64")
@@ -479,17 +461,6 @@ def test_depthwise_by_shapes_and_by_names() -> None:
     named = kernel("conv:depthwise", 40.0, 30, name="conv_depthwise2d_forward_kernel<3>")
     finding = single(gpu_trace(replace(CONVS, kernel_ns=ms(60.0)), named), "depthwise")
     assert texts(finding.claims) == (f"busy:kernel:{named.name}",)
-
-
-def test_large_kernels_of_several_layers() -> None:
-    shapes = (convolution(45.0, (32, 32, 11, 11), 32), convolution(40.0, (64, 32, 7, 7), 32))
-    finding = single(gpu_trace(CONVS, shapes=shapes), "large_kernel")
-    assert finding.weight == pytest.approx(0.85)
-    assert "11x11 on 32 channels 45 ms" in finding.explanation
-    stem = (convolution(45.0, (32, 3, 11, 11), 3), convolution(40.0, (64, 32, 3, 3), 32))
-    assert "large_kernel" not in rules(gpu_trace(CONVS, shapes=stem))
-    alone = (convolution(90.0, (32, 32, 11, 11), 32), convolution(5.0, (64, 32, 3, 3), 32))
-    assert rules(gpu_trace(CONVS, shapes=alone)) == {"dominant_layer"}
 
 
 def test_padding_by_the_shapes_of_a_trace() -> None:
