@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.devices.registry import peaks_of
@@ -184,7 +184,8 @@ def _half_precision(report: Report | TraceReport, step: StepWork) -> StepPart | 
         return None
     kernels, trials = step.select(_is_tf32_product), trials_of(report, "amp_bf16")
     ns, whole = total_ns(kernels), step.facts.whole
-    saving = step.share(ns) * (1.0 - tf32 / bf16)
+    forecast = _half_forecast(report)
+    saving = step.share(ns) * (1.0 - tf32 / bf16) if forecast is None else forecast.saving * step.share(step.busy_ns)
     is_useful = saving >= MIN_USEFUL_SAVING
     if step.share(ns) < MIN_TF32_SHARE or (isinstance(report, TraceReport) and not is_useful):
         return None
@@ -193,21 +194,61 @@ def _half_precision(report: Report | TraceReport, step: StepWork) -> StepPart | 
         share=saving,
         share_name="saving",
         most="low" if may_help and is_useful else "info",
-        title=_half_title(saving, trials.trial, whole),
+        title=_half_title(saving, trials.trial, whole, "computed from the peaks" if forecast is None else "predicted"),
         sentences=(
             f"Convolutions and matrix products in TF32 take {text(ns, 'ns')} of {text(step.span_ns, 'ns')}.",
             f"The device's peak is {text(tf32, 'flops/s')} in TF32 and {text(bf16, 'flops/s')} in bfloat16, "
             f"{factor_text(bf16 / tf32)} as high.",
             f"With this speedup they save {percent(saving)} of the {whole}. This is computed, not measured: conversions cost "
-            "extra time, and smaller tensors save some.",
+            "extra time, and smaller tensors save some."
+            if forecast is None
+            else forecast.sentence(),
         ),
         advice=_half_advice(facts_of(report)),
         measures=(("time of TF32 products", ns, "ns"),),
-        evidence=(Evidence(name="bfloat16 peak over TF32 peak", value=bf16 / tf32, unit="ratio", where=source),),
+        evidence=(
+            Evidence(name="bfloat16 peak over TF32 peak", value=bf16 / tf32, unit="ratio", where=source),
+            *(forecast.evidence() if forecast is not None else ()),
+        ),
         trials=trials,
         computed=True,
         claims=kernel_claims(kernel.name for kernel in kernels if may_help),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _HalfForecast:
+    """The predicted kernel times of the step as it is and under bfloat16 autocast."""
+
+    device: str
+    now_ns: int
+    half_ns: int
+
+    @property
+    def saving(self) -> float:
+        """The saved share of the kernel time."""
+        return max(0.0, 1.0 - self.half_ns / self.now_ns)
+
+    def sentence(self) -> str:
+        """What was predicted."""
+        return (
+            f"From recorded calls of the same ops on {self.device}, all kernels of the step are predicted to take "
+            f"{text(self.half_ns, 'ns')} under bfloat16 autocast and {text(self.now_ns, 'ns')} without it."
+        )
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Both times."""
+        for name, ns in (("predicted kernels", self.now_ns), ("predicted kernels in bfloat16", self.half_ns)):
+            yield Evidence(name=name, value=ns, unit="ns", where=self.device)
+
+
+def _half_forecast(report: Report | TraceReport) -> _HalfForecast | None:
+    static = report.static if isinstance(report, Report) else None
+    forecast = static.forecast if static is not None else None
+    half = forecast.with_setting("amp_bf16") if forecast is not None else None
+    if forecast is None or half is None or not forecast.kernel_ns.median:
+        return None
+    return _HalfForecast(forecast.device, forecast.kernel_ns.median, half.median)
 
 
 def _half_peaks(report: Report | TraceReport, step: StepWork) -> tuple[float | None, float | None, str]:
@@ -231,10 +272,10 @@ def _half_advice(facts: Facts) -> Advice:
     return advise(f"Try {{code}} around {place}. Check {check}: bfloat16 has 8 bits of precision.", autocast)
 
 
-def _half_title(saving: float, trial: Trial | None, whole: str) -> str:
+def _half_title(saving: float, trial: Trial | None, whole: str, source: str) -> str:
     if trial is None or trial.verdict == "failed":
-        return f"bfloat16 autocast would save {percent(saving)} of the {whole} (computed from the peaks, not measured)"
-    return f"bfloat16 autocast: {outcome_text(trial)} in a trial ({percent(saving)} less time computed from the peaks)"
+        return f"bfloat16 autocast would save {percent(saving)} of the {whole} ({source}, not measured)"
+    return f"bfloat16 autocast: {outcome_text(trial)} in a trial ({percent(saving)} less time {source})"
 
 
 HALF_PRECISION = step_rule(
@@ -248,8 +289,9 @@ device's peak in bfloat16 is higher than in TF32.
 - `low`: autocast would save at least {limit_percent(MIN_USEFUL_SAVING)} of the step, and no trial contradicts it.
 - `info`: it would save less, or the trial found no gain.
 
-The saving assumes that these kernels speed up as the peaks do. It is **computed, not measured**: autocast adds conversions
-and halves the bytes of the tensors it converts, so the trial may find more or less.
+Where the kernels of the step could be predicted ([forecast](forecast.md)), the saving is the difference of the predicted kernel
+times with and without autocast. Otherwise it assumes that these kernels speed up as the peaks do, without the conversions that
+autocast adds and the bytes that it saves. Both are **computed, not measured**, so the trial may find more or less.
 
 The peaks of a trace's device are those of its datasheet. The device must be busy for at least {limit_percent(MIN_BUSY_SHARE)} of
 the step.
