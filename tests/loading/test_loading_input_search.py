@@ -636,7 +636,7 @@ def test_sizes_that_only_add_up_follow_the_names(
     assert widths is None or sizes == widths
 
 
-class Labelled(nn.Module):
+class Labeled(nn.Module):
     """A generator that changes an image towards a label: the label is a vector, which forward makes a map."""
 
     def __init__(self, c_dim: int) -> None:
@@ -649,4 +649,4 @@ class Labelled(nn.Module):
 
 
 def test_a_concatenated_input_has_the_size_that_the_constructor_states_for_it() -> None:
-    assert guessed(Labelled(5), c_dim=5) == ["1,3,256,256", "1,5"]
+    assert guessed(Labeled(5), c_dim=5) == ["1,3,256,256", "1,5"]
