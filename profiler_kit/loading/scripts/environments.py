@@ -103,6 +103,10 @@ class Environment:
         """An observation, a reward, whether the episode has ended, and nothing else."""
         return self.observation_space.sample(), 0.0, False, {}
 
+    def get_action_meanings(self) -> list[str]:
+        """A name for each action, of which the second starts a game."""
+        return ["NOOP", "FIRE", *("MOVE" for _ in range(self.action_space.n))][: self.action_space.n]
+
     def seed(self, *_: Any) -> None:
         """Nothing."""
 
