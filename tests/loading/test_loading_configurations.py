@@ -225,3 +225,59 @@ def test_an_option_that_the_documented_command_does_not_know_is_ignored(write: W
     )
     write({"net.py": SIZED, "train.py": script, "run.sh": "python train.py --root\n"})
     assert width("net.py", "derived") == 17
+
+
+def test_a_table_lists_the_class_though_its_default_is_another(write: Write) -> None:
+    script = (
+        "from net import Net\nfrom other import Other\nNETS = {'net': Net, 'other': Other}\nmodel = NETS['other'](17)\n"
+    )
+    write({"net.py": SIZED, "other.py": "class Other:\n    pass\n", "train.py": script})
+    assert width("net.py", "derived") == 17
+
+
+IMAGE_NET = HEAD + (
+    "class Net(nn.Module):\n"
+    "    def __init__(self):\n"
+    "        super().__init__()\n"
+    "        self.conv = nn.Conv2d(3, 3, 3)\n"
+    "    def forward(self, x):\n"
+    "        return self.conv(x)\n"
+)
+
+
+def test_an_option_of_a_program_gives_the_size_of_images(write: Write) -> None:
+    options = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--image_size', type=int, default=48)\n"
+    write({"net.py": IMAGE_NET, "main.py": options, "solver.py": "from net import Net\nmodel = Net()\n"})
+    target = load(TargetSpec(spec="net.py", command=("count", "")))
+    assert [tuple(tensor.shape) for tensor in target.batch.tensors()] == [(1, 3, 48, 48)]
+    assert target.info.confidence.inputs == "assumed"
+
+
+def test_a_loss_that_a_script_names_is_used_where_its_step_does_not_run(write: Write) -> None:
+    script = (
+        "from net import Net\nfrom torch import nn\nmodel = Net()\n"
+        "for x, y in loader:\n    loss = nn.MSELoss()(missing.change(model(x)), y)\n    loss.backward()\n"
+    )
+    write({"net.py": IMAGE_NET, "train.py": script})
+    target = load(TargetSpec(spec="net.py", command=("count", "")))
+    assert target.objective is not None
+    batch = target.batch
+    settled = target.objective.settled(target.model(*batch.args), batch, ())
+    assert (settled.name, settled.certainty, settled.named_at) == ("mse", "assumed", "train.py:5")
+
+
+KEPT = "class Base:\n    def __init__(self):\n        self.model = self.build()\n"
+LOOP = (
+    "from kept import Base\nfrom net import Net\nfrom torch import nn, optim\nclass Run(Base):\n"
+    "    def build(self):\n        model = Net()\n        return model.float()\n"
+    "    def train(self):\n        optimizer = optim.SGD(self.model.parameters(), lr=0.5)\n"
+    "        for x, y in loader:\n            loss = nn.functional.l1_loss(self.model(x), y)\n            loss.backward()\n"
+)
+
+
+def test_a_model_that_a_base_class_keeps_is_that_of_the_loop(write: Write) -> None:
+    write({"net.py": IMAGE_NET, "run.py": LOOP, "kept.py": KEPT})
+    target = load(TargetSpec(spec="net.py", command=("count", "")))
+    assert target.info.optimizer == "SGD"
+    assert target.objective is not None
+    assert [script.name for script in target.objective.scripts] == ["l1_loss"]

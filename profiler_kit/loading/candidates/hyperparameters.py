@@ -9,7 +9,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.loading.program.names import attribute_paths
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.names import attribute_paths, calls_in, last_name
 from profiler_kit.loading.program.reading import function_node, parsed_leniently
 from profiler_kit.loading.program.repository import local_sources, repository_root
 
@@ -46,6 +47,18 @@ def stated_arguments(file: Path, factory: str, names: Sequence[str]) -> dict[str
     if not _found(options, read) and len(names) >= _MIN_NAMES:
         options = _of_fullest_place(file, read)
     return {name: options[name] for name in names if name in options}
+
+
+def program_options(file: Path, documents: Iterable[Document]) -> dict[str, Any]:
+    """The options of the repository's programs with their defaults: those of `documents` first, then of the files near `file`."""
+    options: dict[str, Any] = {}
+    trees = (document.tree for document in documents if document.kind in ("target", "importer"))
+    for tree in chain(trees, _trees(file, {"add_argument"}, least=1)):
+        for call in calls_in(tree):
+            if last_name(call.func) == "add_argument":
+                words = {word.arg: word.value for word in call.keywords if word.arg is not None}
+                options = _option(call, words) | options
+    return options
 
 
 def _of_fullest_place(file: Path, read: Set[tuple[str, ...]]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.signatures import accepts, missing_arguments, resolve_dotted
-from profiler_kit.loading.program.callees import computed_callees
+from profiler_kit.loading.program.callees import computed_callees, listed_name
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import TargetNames
 from profiler_kit.loading.program.model_variables import (
@@ -104,26 +104,19 @@ def _with_computed(
 ) -> Callable[[ast.expr], _Model | None]:
     """`model_of`, also for callees that are no names: ``MODELS[args.model](...)``, ``getattr(models, args.arch)()``."""
     computed = [call.func for call in computed_callees(document.tree) if document.kind in ("target", "importer")]
-    own = {
-        id(value): name
-        for name, value in source.names.items()
-        if getattr(value, "__module__", "") == source.module.__name__
-    }
+    module = source.module.__name__
+    own = {id(value): name for name, value in source.names.items() if getattr(value, "__module__", "") == module}
 
     @cache
     def of_value(function: ast.expr) -> _Model | None:
-        place = place_of(document, function)
         try:
-            value = source.evaluator.value(place, function)
+            name = own.get(id(source.evaluator.value(place_of(document, function), function)))
         except EvaluationError:
-            return None
-        name = own.get(id(value))
-        is_class = is_module_class(value)
-        return (
-            (name, value, False)
-            if name is not None and (not isinstance(value, type) or (is_class and not is_loss(value)))
-            else None
-        )
+            name = None
+        name = name or listed_name(function, own.values(), document, module.rpartition(".")[2])
+        value = source.names.get(name or "")
+        is_builder = is_module_class(value) and not is_loss(value) if isinstance(value, type) else callable(value)
+        return (name, value, False) if name is not None and is_builder else None
 
     def found(function: ast.expr) -> _Model | None:
         return model_of(function) or (of_value(function) if function in computed[:_MAX_COMPUTED] else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.names import argument, assigned, calls_in, dotted_name, last_name
@@ -52,6 +52,12 @@ def computed_callees(tree: ast.Module) -> list[ast.Call]:
     variables = {target.id for node in ast.walk(tree) for target, value in assigned(node)
                  if isinstance(target, ast.Name) and _is_computed(value)}  # fmt: skip
     return [call for call in calls_in(tree) if _is_computed(call.func) or getattr(call.func, "id", "") in variables]
+
+
+def listed_name(function: ast.expr, names: Iterable[str], document: Document, module: str) -> str | None:
+    """The one of `names`, of the file with the stem `module`, that a table lists from which a callee comes; None without one."""
+    tables = _tables(document.tree)
+    return next((name for name in names if _is_listed(function, name, module, tables)), None)
 
 
 def _is_computed(function: ast.expr) -> bool:

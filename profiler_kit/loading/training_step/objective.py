@@ -179,7 +179,7 @@ class Objective:
                 where=self.where,
                 hint="check the model for .detach(), .item() or no_grad, or use --mode infer",
             )
-        return loss.reshape(())
+        return loss if loss.dim() == 0 else loss.reshape(())
 
     def quick(self, output: object, labels: tuple[Any, ...]) -> PreparedLoss | None:
         """A prepared loss for outputs of the same shape, after `__call__` has validated one; None if not possible.
