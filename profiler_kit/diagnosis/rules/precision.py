@@ -39,6 +39,7 @@ _MATRIX_VECTOR: Final = re.compile("gemv|dot_kernel", re.IGNORECASE)
 def _fp32(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     kernels = _fp32_kernels(report, step)
     fp32_ns, convolution_ns = total_ns(kernels), total_ns(kernel for kernel in kernels if is_convolution(kernel.family))
+    attention_ns = total_ns(kernel for kernel in kernels if _is_attention(kernel))
     if not fp32_ns or fp32_ns < MIN_FP32_SHARE * step.busy_ns:
         return None
     names = {kernel.name for kernel in kernels}
@@ -47,16 +48,21 @@ def _fp32(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     settings = ("default", "matmul_tf32") if 2 * convolution_ns >= fp32_ns else ("matmul_tf32", "default")
     words = [word for word in settings if word == "default" or fp32_ns > convolution_ns]
     trials = trials_of(report, *words, "amp_bf16")
+    is_attention = 2 * attention_ns >= fp32_ns
     return StepPart(
         ns=fp32_ns,
-        what="Tensor cores unused: float32 convolutions and matrix products take",
+        what="Attention in float32, beside products in 16 bits, takes"
+        if is_attention
+        else "Tensor cores unused: float32 convolutions and matrix products take",
         sentences=(
             f"Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} {step.per_step}{_convolution_part(convolution_ns)}.",
             layers_sentence(paths),
             _fp32_peaks(report),
             trials.sentence(),
         ),
-        advice=_fp32_advice(0 if step.kernel_ns(_is_tf32_convolution) else convolution_ns, fp32_ns - convolution_ns),
+        advice=_ATTENTION_ADVICE
+        if is_attention
+        else _fp32_advice(0 if step.kernel_ns(_is_tf32_convolution) else convolution_ns, fp32_ns - convolution_ns),
         measures=(("time of float32 kernels", fp32_ns, "ns"), ("time of float32 convolutions", convolution_ns, "ns")),
         paths=paths,
         trials=trials,
@@ -64,14 +70,25 @@ def _fp32(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     )
 
 
+_ATTENTION_ADVICE: Final = advise(
+    "Pass queries, keys and values in 16 bits to scaled_dot_product_attention: {code}. Look for a call outside autocast, and for "
+    "operations before it that return float32, such as rotary embeddings and norms.",
+    "q, k, v = (x.to(torch.bfloat16) for x in (q, k, v))",
+)
+
+
 def _convolution_part(convolution_ns: int) -> str:
     return f", {text(convolution_ns, 'ns')} of it in convolutions" if convolution_ns else ""
 
 
-def _is_fp32_contraction(kernel: Work) -> bool:
-    if kernel.math != "fp32" or not is_contraction(kernel.family) or _MATRIX_VECTOR.search(kernel.name):
+def _is_fp32_product(kernel: Work) -> bool:
+    if kernel.math != "fp32" or _MATRIX_VECTOR.search(kernel.name) or kernel.ns < MIN_KERNEL_NS * kernel.calls:
         return False
-    return kernel.ns >= MIN_KERNEL_NS * kernel.calls
+    return is_contraction(kernel.family) or _is_attention(kernel)
+
+
+def _is_attention(kernel: Work) -> bool:
+    return kernel.family.startswith("attention")
 
 
 def _is_tf32_convolution(kernel: Work) -> bool:
@@ -112,8 +129,14 @@ def _fp32_kernels(report: Report | TraceReport, step: StepWork) -> tuple[Work, .
         return ()
     # where the setting for convolutions is on, cuDNN chose float32 for their shapes
     allows_tf32 = isinstance(report, TraceReport) and step.kernel_ns(_is_tf32_convolution) > 0
+    # no setting makes attention use TF32, and a program without 16 bits may need float32
+    has_half = step.kernel_ns(is_half_product) > 0
     return step.select(
-        lambda kernel: _is_fp32_contraction(kernel) and not (allows_tf32 and is_convolution(kernel.family))
+        lambda kernel: (
+            _is_fp32_product(kernel)
+            and not (allows_tf32 and is_convolution(kernel.family))
+            and (has_half or not _is_attention(kernel))
+        )
     )
 
 
@@ -121,7 +144,8 @@ def _may_use_tensor_cores(report: Report | TraceReport, step: StepWork) -> bool:
     if isinstance(report, Report):
         run = report.baseline()
         is_cudnn_on = run is not None and run.config.enabled is not False
-        return run is not None and is_cudnn_on and is_float32(report) and has_tensor_cores(run) is True
+        has_type = is_float32(report) or step.kernel_ns(is_half_product) > 0
+        return run is not None and is_cudnn_on and has_type and has_tensor_cores(run) is True
     peaks = [peaks_of(name) for name in step.trace.devices]
     by_datasheet = any(row is not None and row.tf32 is not None for row in peaks)
     by_kernels = any(kernel.math in ("tf32", "bf16") for kernel in step.kernels)
@@ -135,7 +159,8 @@ NO_TENSOR_CORES = step_rule(
     f"""
 Fires if kernels of convolutions and matrix products in plain float32 arithmetic (without tensor cores, by their names) take at
 least {limit_percent(MIN_FP32_SHARE)} of the device time, and the device is busy for at least {limit_percent(MIN_BUSY_SHARE)} of
-the step. The target of a report must compute in float32, and the device must have compute capability 8.0 or later. Kernels that
+the step. So does attention in float32 beside products in 16 bits. The target of a report must compute in float32 or have products
+in 16 bits, and the device must have compute capability 8.0 or later. Kernels that
 take less than {MIN_KERNEL_NS // 1000} us on average do not count, and neither do products of a matrix and a vector: other costs
 than arithmetic limit them.
 
