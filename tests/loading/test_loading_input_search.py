@@ -634,3 +634,19 @@ def test_sizes_that_only_add_up_follow_the_names(
     sizes = tuple(text.shape[-1] for text in result.texts)
     assert sum(sizes) == 74
     assert widths is None or sizes == widths
+
+
+class Labeled(nn.Module):
+    """A generator that changes an image towards a label: the label is a vector, which forward makes a map."""
+
+    def __init__(self, c_dim: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3 + c_dim, 3, 3, padding=1)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        c = c.view(c.size(0), c.size(1), 1, 1)
+        return self.conv(torch.cat([x, c.repeat(1, 1, x.size(2), x.size(3))], dim=1))
+
+
+def test_a_concatenated_input_has_the_size_that_the_constructor_states_for_it() -> None:
+    assert guessed(Labeled(5), c_dim=5) == ["1,3,256,256", "1,5"]
