@@ -118,6 +118,7 @@ def test_references_and_trees_of_settings() -> None:
         "NETS = {'small': Net, 'other': None}\nmodel = NETS[kind](17)\n",
         "import net\nmodel = getattr(net, 'Net')(17)\n",
         "import net\nmodel = net.__dict__['Net'](17)\n",
+        "NETS = {'small': Net}\nmodel = NETS.get(kind)(17)\n",
         "NETS = {'small': Net}\nclass_ = NETS[kind]\nmodel = class_(17)\n",
     ],
 )
