@@ -395,6 +395,11 @@ class WhatIf:
     kernel_ns: int | None = None
     step_ns: int | None = None
 
+    @property
+    def examples_per_s(self) -> float | None:
+        """Predicted examples per second; None without a forecast, or where the change does not set the batch."""
+        return 1e9 * self.batch / self.step_ns if self.batch and self.step_ns else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:

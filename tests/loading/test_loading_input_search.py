@@ -460,6 +460,18 @@ def test_data_sets_give_the_shape_of_an_example(
     assert data in notes
 
 
+NORM = (
+    "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.conv, self.norm = nn.Conv2d(3, 4, 32), nn.BatchNorm2d(4)\n"
+    "    def forward(self, x):\n        return self.norm(self.conv(x)).flatten(1)\n"
+)
+
+
+def test_batch_normalization_of_one_value_gets_two_examples_of_a_data_set(write: Write) -> None:
+    write(net=NORM, train="from net import Net\n" + LOOP.format(data="CIFAR10", transform="None", prepared="images"))
+    assert inputs_of()[:2] == ([(2, 3, 32, 32)], "data_set")
+
+
 def test_a_data_set_of_another_model_is_not_used(write: Write) -> None:
     write(net=NET + LOOP.format(data="MNIST", transform="None", prepared="images"))
     assert inputs_of()[:2] == ([(1, 3, 32, 32)], "search")
