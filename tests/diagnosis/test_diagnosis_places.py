@@ -13,7 +13,7 @@ import profiler_kit
 from profiler_kit.diagnosis.rules.launches import LAUNCH_BOUND
 from profiler_kit.diagnosis.rules.places import COSTLY_PLACE, OPERATOR_LOOP, REPEATED_WORK
 from profiler_kit.records.report import Finding
-from profiler_kit.records.traces import Saving, WorkSite
+from profiler_kit.records.traces import Saving, TraceOperator, WorkSite
 from profiler_kit.simulation.repeated_work import REPEATED
 
 
@@ -139,3 +139,16 @@ def test_the_large_layer_precedes_its_padding() -> None:
     severities = {finding.rule: finding.severity for finding in report.findings}
     assert report.findings[0].rule == "dominant_layer"
     assert (severities["dominant_layer"], severities["channels_multiple"]) == ("high", "low")
+
+
+def test_the_advice_on_a_place_follows_the_families_of_its_operators() -> None:
+    operators = [
+        TraceOperator(name=name, family=family, calls=9, kernel_ns=1, host_self_ns=1)
+        for name, family in (("aten::contiguous", "cat/copy"), ("aten::sort", "sort/scan"), ("aten::mm", "gemm"))
+    ]
+    place = site(0.5, operators=("aten::mm", "aten::sort", "SortBackward0", "aten::contiguous"))
+    (finding,) = COSTLY_PLACE.findings(traces(trace(sites=(place,), operators=operators)))
+    assert "topk" in finding.advice
+    assert "contiguous()" in finding.advice
+    (finding,) = findings(place)
+    assert "topk" not in finding.advice, "nothing tells the families"

@@ -118,6 +118,7 @@ def test_references_and_trees_of_settings() -> None:
         "NETS = {'small': Net, 'other': None}\nmodel = NETS[kind](17)\n",
         "import net\nmodel = getattr(net, 'Net')(17)\n",
         "import net\nmodel = net.__dict__['Net'](17)\n",
+        "NETS = {'small': Net}\nmodel = NETS.get(kind)(17)\n",
         "NETS = {'small': Net}\nclass_ = NETS[kind]\nmodel = class_(17)\n",
     ],
 )
@@ -281,3 +282,33 @@ def test_a_model_that_a_base_class_keeps_is_that_of_the_loop(write: Write) -> No
     assert target.info.optimizer == "SGD"
     assert target.objective is not None
     assert [script.name for script in target.objective.scripts] == ["l1_loss"]
+
+
+@pytest.mark.parametrize("package", ["gym", "gymnasium"])
+@pytest.mark.parametrize(
+    ("code", "size"),
+    [
+        ("env = {p}.make('CartPole-v1')\nsize = env.observation_space.shape[0] + env.action_space.n", 6),
+        ("env = {p}.make('HalfCheetah-v4')\nsize = env.observation_space.shape[0] + env.action_space.shape[0]", 23),
+        ("env = {p}.make('PongNoFrameskip-v4')\nsize = env.unwrapped.action_space.n", 6),
+        ("from {p}.wrappers import *\nimport {p}.wrappers as w\nenv = w.FrameStack(w.GrayScaleObservation(w.ResizeObservation("
+         "{p}.make('PongNoFrameskip-v4'), 84)), 4)\nsize = sum(env.observation_space.shape)", 172),
+        ("def one():\n    return {p}.make('Ant-v4')\nenvs = {p}.vector.SyncVectorEnv([one] * 3)\n"
+         "size = envs.single_observation_space.shape[0] + envs.num_envs", 30),
+        ("env = {p}.make('FrozenLake-v1')\nsize = env.observation_space.n", 16),
+    ],
+)  # fmt: skip
+def test_environments_have_their_shapes_without_their_package(write: Write, package: str, code: str, size: int) -> None:
+    script = f"import {package}\n{code.format(p=package)}\nfrom net import Net\nmodel = Net(size)\n"
+    write({"net.py": SIZED, "train.py": script})
+    assert width("net.py", "derived") == size
+
+
+def test_an_unknown_environment_is_the_reason_for_an_assumed_size(write: Write) -> None:
+    script = (
+        "import gym\nfrom net import Net\nsize = gym.make('MyGame-v0').observation_space.shape[0]\nmodel = Net(size)\n"
+    )
+    write({"net.py": SIZED, "train.py": script})
+    found = load(TargetSpec(spec="net.py", inputs=("2,3",), mode="infer", command=("count", "")))
+    assert found.info.confidence.arguments == "assumed"
+    assert any("MyGame-v0" in note.text for note in found.info.notes)

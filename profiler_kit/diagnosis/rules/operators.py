@@ -7,7 +7,8 @@ from collections import defaultdict
 from typing import Final
 
 from profiler_kit.diagnosis.facts import counts_of
-from profiler_kit.diagnosis.phrases import Advice, advise, join_list, layer_name
+from profiler_kit.diagnosis.family_advice import OUTSIDE_LAYERS
+from profiler_kit.diagnosis.phrases import join_list, layer_name
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import is_fill
@@ -19,30 +20,11 @@ from profiler_kit.units import text
 
 MAX_NAME_LENGTH: Final = 60  # kernel names have thousands of characters
 
-# Kinds of work outside layers, with their replacements.
-_ADVICE: Final[dict[str, Advice | str]] = {
-    "sort/scan": "Sort less: torch.topk instead of a full sort, torch.bincount or a mask instead of unique, cumsum over fewer "
-    "elements.",
-    "index": "Index less: gather all rows in one call (index_select, whose backward pass adds rows without sorting them), use "
-    "x.unbind(1) instead of x[:, i] in a loop, and torch.where instead of boolean masks.",
-    "fft": "Use sizes that are products of 2, 3, 5 and 7, real transforms (torch.fft.rfft2), and plan them once.",
-    "interpolate": advise(
-        "Resize smaller tensors: interpolate before channels are added, or {code} instead of 'bicubic'.",
-        "mode='nearest'",
-    ),
-    "random": "Draw random numbers in one call; drop dropout layers that do not help.",
-    "reduce": advise(
-        "Reduce once: combine several sums and means over the same tensor, or fuse them with {code}.",
-        "torch.compile(model)",
-    ),
-    "pool": "Pool with a stride, or replace pooling by a convolution with a stride.",
-}
-
 
 def _dominant_kind(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     """Return the kernels (on a CPU: operators) of the family with most time."""
     by_family: defaultdict[str, list[Work]] = defaultdict(list)
-    for item in work.select(lambda item: item.family in _ADVICE):
+    for item in work.select(lambda item: item.family in OUTSIDE_LAYERS):
         by_family[item.family].append(item)
     if not by_family:
         return None
@@ -58,7 +40,7 @@ def _dominant_kind(report: Report | TraceReport, work: StepWork) -> StepPart | N
             f"{', without data loading' if work.host_data_ns else ''}. In all, there are "
             f"{total_calls(operators) // work.steps:,} calls{work.facts.each}: {join_list(parts)}.",
         ),
-        advice=_ADVICE[family],
+        advice=OUTSIDE_LAYERS[family],
         measures=((family_name(family), ns, "ns"),),
         claims=work_claims(work, kernels),
     )

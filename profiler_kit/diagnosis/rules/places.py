@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import Advice, advise, capitalize, limit_percent
+from profiler_kit.diagnosis.family_advice import advice_for
+from profiler_kit.diagnosis.phrases import Advice, advise, capitalize, join_sentences, limit_percent
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
 from profiler_kit.diagnosis.work_sites import (
@@ -27,9 +28,9 @@ MIN_SAVING: Final = 0.15
 MANY_LAUNCHES: Final = 50
 MIN_LISTED: Final = 0.05
 MIN_LOOP_SAVING: Final = 0.1
-LOOP_ADVICE: Final = (
-    "Do this work in fewer, larger operations: one batched call instead of a loop, or torch.compile for the function; or do it "
-    "less often."
+FEWER_OPERATIONS: Final = (
+    "Do this work in fewer, larger operations, with one call for all items or with torch.compile for the function; or do it less "
+    "often."
 )
 
 
@@ -52,15 +53,15 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
             "A replay of the step without its work, its launches and its waits is that much shorter.",
             sites_sentence(step.trace.sites, MIN_LISTED),
         ),
-        advice=_advice(site),
+        advice=join_sentences(advice_for(site.operators, step.trace.operators), _general_advice(site)),
         measures=(("launches per step", site.launches, "count"),),
         claims=(site_claim(site),),
     )
 
 
-def _advice(site: WorkSite) -> str:
+def _general_advice(site: WorkSite) -> str:
     if site.launches >= MANY_LAUNCHES:
-        return LOOP_ADVICE
+        return FEWER_OPERATIONS
     return "Do this work less often or with less data, or move it out of the step."
 
 
@@ -116,7 +117,7 @@ def _largest_loop(report: Report | TraceReport, step: StepWork) -> StepPart | No
             f"Each round calls the same operators: {site.loop}.",
             "A replay of the step with one operation for all rounds is that much shorter.",
         ),
-        advice=LOOP_ADVICE,
+        advice=join_sentences(FEWER_OPERATIONS, advice_for(site.loop.split(", "), step.trace.operators)),
         measures=(("rounds per step", site.rounds, "count"), ("launches per step", site.launches, "count")),
         claims=(site_claim(site),),
     )

@@ -386,9 +386,10 @@ def _conversions(report: Report | TraceReport, work: StepWork) -> StepPart | Non
             f"Conversions take {text(ns, 'ns')} {work.per_step}, {factor}.",
             "Lower precision cannot save more than they cost.",
         ),
-        advice="Leave autocast out for this model, or for its small layers: with {code}. To avoid the conversions instead, store "
-        "the weights in 16 bits: model.to(torch.bfloat16), and check the quality.",
-        code=f"torch.autocast(device_type='{work.device_type}', enabled=False)",
+        advice="Keep tensors in one type from product to product: weights in 16 bits with {code}, and no operations between that "
+        "return float32, such as a softmax, a norm or a sum written out. Check the quality. Where the layers are small, leave "
+        f"autocast out: torch.autocast(device_type='{work.device_type}', enabled=False).",
+        code="model.to(torch.bfloat16)",
         measures=(("time of conversions", ns, "ns"), ("time of products", products_ns, "ns")),
         weight=work.share(ns + launch_idle_ns(work, kernels)),
         claims=(*work_claims(work, kernels), *LAUNCH_CLAIMS),

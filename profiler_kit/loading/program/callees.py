@@ -63,9 +63,9 @@ def listed_name(function: ast.expr, names: Iterable[str], document: Document, mo
 def _is_computed(function: ast.expr) -> bool:
     while isinstance(function, ast.Attribute):
         function = function.value
-    return isinstance(function, ast.Subscript) or (
-        isinstance(function, ast.Call) and dotted_name(function.func) in ("getattr", "eval", "globals")
-    )
+    if isinstance(function, ast.Call):
+        return last_name(function.func) in ("getattr", "eval", "get")
+    return isinstance(function, ast.Subscript)
 
 
 def _is_named(function: ast.expr, name: str, document: Document) -> bool:

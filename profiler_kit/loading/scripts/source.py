@@ -218,7 +218,11 @@ def _open(
 
 def _stand_ins(session: ImportSession) -> list[str]:
     names = session.stand_ins.packages
-    return [f"imports: stand-ins for {', '.join(names)}, not installed here, read the configurations"] if names else []
+    return (
+        [f"imports: stand-ins for {', '.join(names)}, not installed here, give what the program reads from them"]
+        if names
+        else []
+    )
 
 
 def _documents(file: Path | None, tree: ast.Module | None) -> tuple[Document, ...]:

@@ -1,6 +1,6 @@
-"""Stand-ins for packages of configurations and command lines that are not installed.
+"""Stand-ins for packages that are not installed: of configurations, of command lines, and of environments to learn in.
 
-What a program needs of them to state its values is small: trees of values, YAML files, options with defaults, decorators.
+What a program needs of them to state its values is small: trees of values, YAML files, options with defaults, decorators, shapes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from profiler_kit.loading.scripts import environments
 from profiler_kit.loading.scripts.settings import (
     Settings,
     composed,
@@ -253,6 +254,7 @@ def _contents() -> dict[str, dict[str, Any]]:
         "configargparse": parsers, "fire": {"Fire": _nothing}, "click": _click(), "tyro": {"cli": _called},
         "typer": {"Typer": _Typer, "Option": _default, "Argument": _default, "run": _nothing, "echo": _nothing},
         "tap": {"Tap": _Tap},
+        **environments.module_contents("gym"), **environments.module_contents("gymnasium"),
     }  # fmt: skip
 
 
@@ -282,9 +284,13 @@ class StandInFinder:
         return self._modules.setdefault(spec.name, ModuleType(spec.name))
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module its names."""
+        """Give the module its names, and its modules."""
         for name, value in self._contents[module.__name__].items():
             module.__dict__.setdefault(name, value)
+        for name in self._contents:
+            package, _, last = name.rpartition(".")
+            if package == module.__name__:
+                setattr(module, last, importlib.import_module(name))
 
     def hide(self) -> None:
         """Let imports by other code fail again."""
