@@ -662,3 +662,36 @@ class Labeled(nn.Module):
 
 def test_a_concatenated_input_has_the_size_that_the_constructor_states_for_it() -> None:
     assert guessed(Labeled(5), c_dim=5) == ["1,3,256,256", "1,5"]
+
+
+class Enlarged(nn.Module):
+    """A network for larger images, whose second input is optional in the signature alone."""
+
+    def __init__(self, in_channels: int, num_res_blocks: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2 * in_channels, in_channels, 3, padding=1)
+
+    def forward(self, x: Tensor, low_res: Tensor | None = None) -> Tensor:
+        height, width = x.shape[-2:]
+        enlarged = nn.functional.interpolate(low_res, (height, width))
+        return self.conv(torch.cat([x, enlarged], dim=1))
+
+
+def test_an_optional_input_that_forward_reads_is_needed() -> None:
+    found = guessed(Enlarged(3, 2), in_channels=3, num_res_blocks=2)
+    assert found == ["1,3,256,256", "1,3,256,256"]
+
+
+class Asserts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.kernels, self.nodes = nn.Conv2d(3, 4, 1), 5, 25
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        assert adjacency.size(0) == self.kernels
+        assert self.nodes == adjacency.shape[-1]
+        return self.conv(x).sum() * adjacency
+
+
+def test_an_assertion_states_a_size_of_any_dimension() -> None:
+    assert guessed(Asserts())[1] == "5,25"

@@ -62,8 +62,11 @@ class Facts:
     def size_of(self, name: str) -> int | None:
         """The size that an argument gives by the name of the input `name`: 17 for ``obs`` and ``observation_dim=17``."""
         words = _owners(name)
-        sizes = {size for owners, size in self.named if any(a.startswith(b) for a in owners for b in words)}
-        sizes |= {size for owners, size in self.named if any(b.startswith(a) for a in owners for b in words)}
+        sizes = {
+            size
+            for owners, size in self.named
+            if owners and all(any(a.startswith(b) or b.startswith(a) for b in words) for a in owners)
+        }
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
