@@ -10,6 +10,7 @@ from profiler_kit.configurations.script_lines import code_blocks
 from profiler_kit.measurement.tuning import FINAL_PASSES, Search, Track
 from profiler_kit.measurement.tuning_candidates import configuration_name, runs_fresh, without_change
 from profiler_kit.measurement.tuning_verdicts import MIN_USEFUL, completed, product, screened_gain
+from profiler_kit.measurement.turns import copies_within
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.tuning import (
@@ -26,7 +27,7 @@ from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.units import percent
 
 PASSES: Final = 3  # processes of each side where they do not take turns
-TURN_COPIES: Final = 5  # processes of each side in a round, where they do
+MAX_TURN_COPIES: Final = 5  # processes of each side in a round, where they do
 MORE_PASSES: Final = 3  # while an answer is not sure
 PURPOSE: Final = "final measurement"
 
@@ -89,11 +90,12 @@ def _measure_again(search: Search) -> list[ConfigRun]:
         return group
     search.verdicts.groups.append(group)
     configs = [search.baseline, *(track.config for track in search.answers)]
+    copies = min(MAX_TURN_COPIES, copies_within(search.processes.budget_s))
     for number in range(1 + MORE_PASSES):
         is_first = number == 0
         more = None
         if search.takes_turns:
-            more = search.processes.measure_in_turns(configs, PURPOSE, copies=TURN_COPIES, final=is_first)
+            more = search.processes.measure_in_turns(configs, PURPOSE, copies=copies, final=is_first)
         if more is None and (is_first or search.processes.has_room(0, reserve=len(configs))):
             has_room = search.processes.has_room(0, reserve=PASSES * len(configs))
             passes = (PASSES if has_room else FINAL_PASSES) if is_first else 1
