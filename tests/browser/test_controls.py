@@ -469,3 +469,67 @@ def test_every_control_is_reached_by_tab(open_page: OpenPage) -> None:
     for _ in opened.page.evaluate(remaining):
         opened.page.keyboard.press("Tab")
     assert opened.page.evaluate(remaining) == []
+
+
+# A window that answers as Perfetto does, from `origin`, and keeps what it gets.
+PERFETTO = """(origin) => {
+  window.sent = [];
+  const channel = new MessageChannel();
+  window.open = (url) => {
+    window.opened = url;
+    channel.port1.postMessage = (message, target) => {
+      window.sent.push([message, target]);
+      if (message === "PING") dispatchEvent(new MessageEvent("message", { data: "PONG", origin, source: channel.port1 }));
+    };
+    return channel.port1;
+  };
+}"""
+SENT = """() => {
+  const [message, target] = window.sent.find(([message]) => message.perfetto);
+  return [JSON.parse(new TextDecoder().decode(message.perfetto.buffer)), message.perfetto.title, target];
+}"""
+
+
+def _open_in_perfetto(opened: Opened, origin: str) -> None:
+    opened.page.evaluate(PERFETTO, origin)
+    figure = opened.page.locator("figure.timeline")
+    figure.scroll_into_view_if_needed()
+    figure.locator("canvas").wait_for()
+    figure.get_by_role("button", name="Open in Perfetto").click()
+    opened.eventually(lambda: opened.page.evaluate("window.sent.length > 0"))
+
+
+def test_perfetto_gets_the_boxes_of_the_timeline(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    data = timeline_of("inspected")
+    _open_in_perfetto(opened, "https://ui.perfetto.dev")
+    opened.eventually(lambda: opened.page.evaluate("window.sent.some(([message]) => message.perfetto)"))
+    sent, title, target = opened.page.evaluate(SENT)
+    assert opened.page.evaluate("window.opened") == target == "https://ui.perfetto.dev"
+    assert title == opened.page.locator("figure.timeline .chart").get_attribute("aria-label")
+    lanes = {event["tid"]: event["args"]["name"] for event in sent["traceEvents"] if event["name"] == "thread_name"}
+    assert [lanes[tid] for tid in sorted(lanes)] == data["lanes"]
+    slices = [event for event in sent["traceEvents"] if event["ph"] == "X"]
+    assert len(slices) == len(data["boxes"])
+    for event, box in zip(slices, data["boxes"], strict=True):
+        assert (lanes[event["tid"]], event["name"]) == (data["lanes"][box[0]], data["names"][box[3]])
+        assert event["ts"] * 1e3 == pytest.approx(box[1], abs=0.01)
+        assert -0.01 < box[2] - box[1] - event["dur"] * 1e3 < 4.01
+    launched = next(i for i, box in enumerate(data["boxes"]) if len(box) > 6 and data["facts"][box[5]][3])
+    assert slices[launched]["args"]["launch"] == data["facts"][data["boxes"][launched][5]][3]
+
+
+def test_no_other_page_gets_the_trace(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    _open_in_perfetto(opened, "https://example.org")
+    opened.page.wait_for_timeout(400)
+    assert opened.page.evaluate("window.sent.every(([message, target]) => message === 'PING' && target === window.opened)")
+
+
+def test_where_no_window_opens_the_page_names_the_command(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    opened.page.evaluate("window.open = () => null")
+    figure = opened.page.locator("figure.timeline")
+    figure.scroll_into_view_if_needed()
+    figure.get_by_role("button", name="Open in Perfetto").click()
+    assert "--annotate" in figure.locator("output").inner_text()
