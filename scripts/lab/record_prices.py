@@ -31,6 +31,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -86,7 +88,17 @@ def build_step(family: str, draw: Draw, mode: Mode, device: str) -> tuple[torch.
     """A random network of `family` on `device`, and a function that runs one step of it."""
     with torch.device(device):
         model, inputs_on, loss = make(family, draw)
-    inputs = inputs_on(device)
+    return model, step_of(model, inputs_on(device), loss, mode, device)
+
+
+def step_of(
+    model: torch.nn.Module,
+    inputs: tuple[torch.Tensor, ...],
+    loss: Callable[[Any], torch.Tensor],
+    mode: Mode,
+    device: str,
+) -> Callable[[], None]:
+    """A function that runs one step of `model` in `mode`. Model and inputs are on `device`."""
     if mode.cl and inputs[0].dim() == 4:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         inputs = (inputs[0].to(memory_format=torch.channels_last), *inputs[1:])
@@ -104,7 +116,7 @@ def build_step(family: str, draw: Draw, mode: Mode, device: str) -> tuple[torch.
             optimizer.step()
             optimizer.zero_grad()
 
-    return model, step
+    return step
 
 
 class CallRecorder(TorchDispatchMode):
@@ -124,22 +136,31 @@ class CallRecorder(TorchDispatchMode):
         return result
 
 
-def record_network(number: int, family: str, device: str, folder: Path) -> None:
+def record_network(families: list[str], device: str, folder: Path, number: int) -> None:
     """Run the network `number` and write its facts, calls and traces into the subfolder `number.job` of `folder`."""
+    family = families[number % len(families)] if families else family_of(number)
     draw = Draw(f"{family}/{number}")
     mode = Mode.drawn(draw)
     torch.manual_seed(number)
+    record_step(family, mode, lambda: build_step(family, draw, mode, device), device, folder, number)
+
+
+def record_step(
+    family: str,
+    mode: Mode,
+    build: Callable[[], tuple[torch.nn.Module, Callable[[], None]]],
+    device: str,
+    folder: Path,
+    number: int,
+    timed_steps: int = 4,
+) -> None:
+    """Run the step that `build` returns and write its facts, calls and traces into the subfolder `number.job` of `folder`."""
     torch.backends.cuda.matmul.allow_tf32 = mode.p == "tf32"
     cuda = torch.device(device).type == "cuda"
-    model, step = build_step(family, draw, mode, device)
-
-    def timed() -> int:
-        start = time.perf_counter_ns()
+    model, step = build()
+    for _ in range(2):
         step()
-        _synchronize(cuda)
-        return time.perf_counter_ns() - start
-
-    times = [timed() for _ in range(6)][2:]
+    times = step_times(step, timed_steps, cuda=cuda)
     part = folder / f"{number}.part"
     part.mkdir()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
@@ -166,23 +187,42 @@ def record_network(number: int, family: str, device: str, folder: Path) -> None:
     part.rename(folder / f"{number}.job")
 
 
+def step_times(step: Callable[[], None], count: int, *, cuda: bool) -> list[int]:
+    """The times of `count` steps in ns, on CUDA between events of one stream without a synchronization in between."""
+    if not cuda:
+        ends = [time.perf_counter_ns()]
+        for _ in range(count):
+            step()
+            ends.append(time.perf_counter_ns())
+        return [end - start for start, end in pairwise(ends)]
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(count + 1)]
+    torch.cuda.synchronize()
+    marks[0].record()
+    for mark in marks[1:]:
+        step()
+        mark.record()
+    torch.cuda.synchronize()
+    return [round(start.elapsed_time(end) * 1e6) for start, end in pairwise(marks)]
+
+
 def _synchronize(cuda: bool) -> None:
     if cuda:
         torch.cuda.synchronize()
 
 
-def record_networks(first: int, end: float, families: list[str], device: str, folder: Path) -> None:
-    """Record networks from number `first` until the time `end`, at least one. Writes the number to the file `beat`."""
+def record_networks(
+    record_one: Callable[[int], None], first: int, last: float, end: float, device: str, folder: Path
+) -> None:
+    """Record networks from number `first` up to `last`, until the time `end`, at least one. Writes the number to `beat`."""
     signal.signal(signal.SIGALRM, _too_late)
     number = first
-    while number == first or time.time() < end:
+    while number == first or (number <= last and time.time() < end):
         (folder / "beat").write_text(str(number))
-        family = families[number % len(families)] if families else family_of(number)
         signal.alarm(NETWORK_SECONDS)
         try:
-            record_network(number, family, device, folder)
+            record_one(number)
         except (RuntimeError, ValueError, TimeoutError) as error:
-            print(f"failed: {family} {number}: {str(error)[:160]}", flush=True)
+            print(f"failed: network {number}: {str(error)[:160]}", flush=True)
         finally:
             signal.alarm(0)
         # Raises after an error that makes the device unusable, and the parent starts a new process.
@@ -304,6 +344,36 @@ def record(
         print(f"restart after network {number - 1}, exit code {recorder.exitcode}", flush=True)
 
 
+def record_all(
+    recorder: Callable[[Path], Callable[[int], None]],
+    numbers: tuple[int, float],
+    seconds: float,
+    device: str,
+    out: Path,
+) -> tuple[int, int]:
+    """Record networks of these `numbers` (first and last) for `seconds`; the number of lines written, and the next number.
+
+    ``recorder(folder)`` returns a function that records the network of a number; it is sent to other processes.
+    """
+    out.touch()  # where no network is recorded, too
+    context, end, (first, last) = get_context("spawn"), time.time() + seconds, numbers
+    with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(PARSERS, context) as pool:
+        parsers = Parsers(pool, Path(scratch), out)
+
+        def start(number: int) -> Any:
+            arguments = (recorder(parsers.folder), number, last, end, device, parsers.folder)
+            process = context.Process(target=record_networks, args=arguments, daemon=True)
+            process.start()
+            return process
+
+        def is_over() -> bool:
+            return time.time() >= end or int((parsers.folder / "beat").read_text()) >= last
+
+        following = record(start, parsers, first, is_over, HANG_SECONDS)
+        parsers.collect()
+    return parsers.lines, following
+
+
 def main() -> None:
     """Record until the time is over."""
     line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -315,19 +385,11 @@ def main() -> None:
     options = line.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         line.error("no CUDA device; use --device cpu for a test")
-    context, end = get_context("spawn"), time.time() + options.seconds
-    with tempfile.TemporaryDirectory() as scratch, ProcessPoolExecutor(PARSERS, context) as pool:
-        parsers = Parsers(pool, Path(scratch), options.out)
-
-        def start(number: int) -> Any:
-            arguments = (number, end, options.family, options.device, parsers.folder)
-            process = context.Process(target=record_networks, args=arguments, daemon=True)
-            process.start()
-            return process
-
-        following = record(start, parsers, options.first, lambda: time.time() >= end, HANG_SECONDS)
-        parsers.collect()
-    print(f"{parsers.lines} networks in {options.out}; continue with --first {following}")
+    lines, following = record_all(
+        lambda folder: partial(record_network, options.family, options.device, folder),
+        (options.first, math.inf), options.seconds, options.device, options.out,
+    )  # fmt: skip
+    print(f"{lines} networks in {options.out}; continue with --first {following}")
 
 
 if __name__ == "__main__":
