@@ -11,6 +11,7 @@ from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.errors import KitError
 from profiler_kit.pipeline.memory_prediction import EXPECTED, simulated_device, with_memory
 from profiler_kit.pipeline.python_options import for_python
+from profiler_kit.pipeline.repairs import with_repair
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_work
 from profiler_kit.pipeline.seen_runs import loss_name
@@ -81,6 +82,8 @@ def loop_report(
     report = new_report(info, static, runs=runs, notes=plain_notes(notes))
     # peaks of the device are not measured here, because the loop needs it
     report = with_findings(report, by_kit, lambda bare: replace(bare, roofline=rooflines(bare, None)), models_of_steps)
+    if timeline is not None:
+        timeline = with_repair(timeline, report.findings, models_of_steps.get(run.config.name))
     if program is None:
         return LoopReport(for_python(report), timeline)
     return LoopReport(replace(report, target=replace(report.target, spec=program)), timeline)

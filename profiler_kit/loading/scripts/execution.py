@@ -6,6 +6,7 @@ import ast
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -32,6 +33,8 @@ from profiler_kit.loading.program.places import (
     preceding,
     script_statements,
 )
+from profiler_kit.loading.program.reading import parsed_leniently
+from profiler_kit.loading.program.repository import local_sources, repository_root
 from profiler_kit.loading.program.slices import Slicer, facts_of
 from profiler_kit.loading.scripts.importing import ImportSession
 from profiler_kit.loading.scripts.instances import Instance, attribute_values
@@ -316,13 +319,25 @@ class Evaluator:
         if document.kind == "importer" and document.path is not None:
             others = importers_of(document.path)
         module = document.path.stem if document.path is not None else None
-        for other in (document, *(other for other in others if other is not document)):
+        known = (document, *(other for other in others if other is not document))
+        for other in chain(known, _files_that_name(called, document.path, known)):
+            if count and other not in known:
+                return
             inside = set(ast.walk(function)) if other is document else set()
             for node, call in calls_of(called, other, module):
                 passed = argument(call, name, position) or _unpacked(call, name)
                 if node not in inside and passed is not None and count < _MAX_CALLS:
                     count += 1
                     yield place_of(other, node), passed
+
+
+def _files_that_name(name: str, path: Path | None, known: Iterable[Document]) -> Iterator[Document]:
+    """Other files of the repository of `path` that call `name`, which they may import in a way that the text does not show."""
+    paths = {document.path for document in known}
+    for file, text in local_sources(path, repository_root(path)) if path is not None else ():
+        tree = parsed_leniently(text) if f"{name}(" in text and file not in paths else None
+        if tree is not None:
+            yield Document(tree=tree, text=text, path=file, kind="importer")
 
 
 def _layers(place: Place) -> Iterator[tuple[Scope | None, list[ast.stmt]]]:
