@@ -25,7 +25,7 @@ from profiler_kit.measurement.tuning_candidates import (
     with_change,
 )
 from profiler_kit.measurement.tuning_processes import TuningProcesses
-from profiler_kit.measurement.tuning_verdicts import Verdicts, screened_gain
+from profiler_kit.measurement.tuning_verdicts import MIN_USEFUL, Verdicts, screened_gain
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
@@ -35,6 +35,7 @@ MAX_COMPARISONS: Final = 60
 MAX_PASSES: Final = 3  # further processes of a change that needs its own, or rounds of processes that take turns
 TURN_COPIES: Final = 2
 MIN_PROCESSES: Final = 2  # of such a change, if it is accepted
+LONGER: Final = 3  # the time of a second comparison, where the first saw a useful gain and was not sure
 HOPELESS_LOSS: Final = 1.05  # a change whose first process was worse than this does not run again
 FINAL_PASSES: Final = 2  # of the final measurement, for which processes are reserved
 MIN_TUNING_PROCESSES: Final = 8  # the baseline, the screen, and the final measurement
@@ -223,6 +224,9 @@ class Search:
         """
         if not self._runs_fresh(change):
             answer = self.processes.compare(track.config, config)
+            has_room = self.processes.has_room_to_compare(reserve=self._reserve(track), budgets=LONGER)
+            if answer is not None and has_room and _is_open(screened_gain(answer)):
+                answer = self.processes.compare(track.config, config, budgets=LONGER)
             failure = answer.run.failure if answer is not None else None
             if answer is None or failure is None or failure.kind == "target":
                 return (screened_gain(answer) if answer else None), (answer.run if answer else None), []
@@ -291,6 +295,11 @@ class Search:
                 max_relative_error=run.max_relative_error if run is not None else None,
             )
         )
+
+
+def _is_open(gain: Gain | None) -> bool:
+    """Whether a gain is useful and not sure."""
+    return gain is not None and gain.outcome == "same" and gain.ratio <= 1 - MIN_USEFUL
 
 
 def _exact(changes: Sequence[str]) -> list[str]:

@@ -134,11 +134,11 @@ class TuningProcesses:
         start_s += LONG_START_S if starts_slowly else 0.0
         return time.monotonic() + start_s + (processes + FINAL_SHARE * reserve) * self.mean_s <= self.deadline_s
 
-    def has_room_to_compare(self, *, reserve: int) -> bool:
+    def has_room_to_compare(self, *, reserve: int, budgets: int = 1) -> bool:
         """Whether one more comparison in one process, and `reserve` fresh processes after it, fit into the limits."""
         if not self._may_start((not self.screen.is_running) + reserve):
             return False
-        needed_s = max(self._comparison_s, self._budget_of_comparison_s) + FINAL_SHARE * reserve * self.mean_s
+        needed_s = max(self._comparison_s, budgets * self._budget_of_comparison_s) + FINAL_SHARE * reserve * self.mean_s
         return time.monotonic() + needed_s <= self.deadline_s
 
     @property
@@ -149,15 +149,18 @@ class TuningProcesses:
         needed_s = max(MIN_COMPARISON_S, COMPARISON_SHARE * self.budget_s, COMPARED_STEPS * step_s)
         return min(needed_s, MAX_COMPARISON_SHARE * self.budget_s)
 
-    def compare(self, base: RunConfig | None, config: RunConfig) -> Screened | None:
-        """`config` compared with `base` in one process, or only checked without one; None after Ctrl-C."""
+    def compare(self, base: RunConfig | None, config: RunConfig, *, budgets: int = 1) -> Screened | None:
+        """`config` compared with `base` in one process, or only checked without one; None after Ctrl-C.
+
+        `budgets`: the time for it, in times that a comparison usually has.
+        """
         if self.interrupted:
             return None
         begin_s = time.monotonic()
         self.count += not self.screen.is_running
         self.on_process(ProcessStart(number=self.count, count=self.count, name=f"comparing: {config.name}"))
         try:
-            answer = self.screen.compare(base, config, budget_s=self._budget_of_comparison_s)
+            answer = self.screen.compare(base, config, budget_s=budgets * self._budget_of_comparison_s)
         except KeyboardInterrupt:
             self.interrupted = True
             self.screen.close()

@@ -107,6 +107,19 @@ def test_a_change_that_fails_beside_another_model_runs_alone(tune: Tune) -> None
     assert tune(device, changes=("cuda_graph",)).changes == ("cuda_graph",)
 
 
+def test_a_gain_that_is_not_sure_is_compared_again(tune: Tune) -> None:
+    counts = set()
+    for seed in range(8):  # some of the first comparisons are sure
+        device = SimulatedDevice(times={"benchmark": 0.8}, pair_noise=0.1)
+        device.generator.seed(seed)
+        tune(device, changes=("benchmark",))
+        counts.add(device.compared.count(("default", "benchmark")))
+    assert counts == {1, 2}
+    sure = SimulatedDevice(times={"benchmark": 0.5})
+    tune(sure, changes=("benchmark",))
+    assert sure.compared.count(("default", "benchmark")) == 1
+
+
 def test_the_gain_comes_from_processes_after_the_search(tune: Tune) -> None:
     device = SimulatedDevice(times={"benchmark": 0.7})
     result = tune(device, changes=("benchmark",))
