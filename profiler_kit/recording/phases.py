@@ -178,7 +178,7 @@ class PhaseHooks:
     def _leave_forward(self) -> None:
         if self._is_evaluation:
             self._is_evaluation = False
-            self._leave("other", "other")
+            self._leave("other", self._between)
         else:
             self._leave("forward", self._after_call())
 
@@ -320,7 +320,7 @@ class PhaseHooks:
             try:
                 return original(optimizer, *args, **kwargs)
             finally:
-                self._leave("optimizer", "other")
+                self._leave("optimizer", self._between)  # the loop may be computing its loss
 
         return zero_grad
 
