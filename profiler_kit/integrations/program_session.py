@@ -90,7 +90,8 @@ class ProgramSession(LoopSession):
 
     def __init__(self, program: Program, options: RunOptions, hook: SleepingHook | None = None) -> None:
         super().__init__(None, options)
-        self._program, self._at, self._stop = program, options.at, options.stop
+        self._program, self._run_options, self._at, self._stop = program, options, options.at, options.stop
+        self._next: ProgramSession | None = None  # after the report on an inference
         self._config = options.config
         self._process, self._stderr = os.getpid(), sys.stderr
         self._finder: LoopFinder | None = None
@@ -100,7 +101,7 @@ class ProgramSession(LoopSession):
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
-        self._has_other_optimizer = self._has_resumed = False
+        self._has_other_optimizer = self._has_resumed = self._has_stronger_loop = False
         self._drops_evaluations, self._has_training_mode = True, False
         self._changed_flags: tuple[str, ...] = ()
         self._patches = ExitStack()
@@ -129,7 +130,11 @@ class ProgramSession(LoopSession):
 
     def end(self) -> None:
         """The program has ended: write the report on the steps so far, if it is not written yet."""
-        if os.getpid() != self._process or self._is_over:
+        if os.getpid() != self._process:
+            return
+        if self._next is not None and self._next.is_recording:
+            self._next.end()
+        if self._is_over:
             return
         if self._recorder is not None:
             self._guarded(self._finish)
@@ -155,7 +160,13 @@ class ProgramSession(LoopSession):
         self._origins = Origins()
         if self._hook is None:
             self._origins.watch_construction()
-        self._finder = LoopFinder(self._begin, guarded=self._guarded, first_step=self._at, hook=self._hook)
+        self._finder = LoopFinder(
+            self._begin,
+            on_stronger=self._note_stronger,
+            guarded=self._guarded,
+            first_step=self._at,
+            hook=self._hook,
+        )
         self._finder.install()
         _live.add(self)
 
@@ -260,7 +271,8 @@ class ProgramSession(LoopSession):
     def _before_work(self) -> None:
         """The loop fetches data or calls a model: a step that is over ends here. A step with an evaluation does not count."""
         assert self._recorder is not None
-        if self._has_other_optimizer and not self._has_resumed and not self._recorder.has_clocks:
+        is_wrong = self._has_other_optimizer and not self._has_resumed and not self._recorder.has_clocks
+        if is_wrong or self._has_stronger_loop:
             self._resume()
             return
         if not self._is_step_over:
@@ -277,23 +289,39 @@ class ProgramSession(LoopSession):
             if self._finder is not None and self._finder.other_threads:
                 self._stop_watching()
             else:
+                is_inference = self._loop is not None and self._loop.source == "call"
                 self._finish()
                 self._leave()
+                if is_inference and not self._stop and self._hook is None:
+                    self._watch_for_training()
             if self._stop:
                 from profiler_kit.recording.sleeping import end_at_next_step
 
                 end_at_next_step()  # where the program catches what ends it, as with a bare except
                 raise SystemExit(0)
 
+    def _note_stronger(self) -> None:
+        self._has_stronger_loop = True
+
     def _resume(self) -> None:
-        """Look for a loop with all optimizers. The steps so far stay, for a program that ends before."""
+        """Look for the stronger loop, or for one with all optimizers. The steps so far stay, for a program that ends before."""
         assert self._finder is not None
         assert self._losses is not None
         assert self._recorder is not None
-        self._has_resumed, self._is_step_over, self._has_evaluation = True, False, False
+        is_new, self._has_stronger_loop = self._has_stronger_loop, False
+        self._has_resumed |= not is_new
+        self._is_step_over = self._has_evaluation = False
+        self._patches.close()
         self._losses.stop()
         self._recorder.stop(times_warmup=True)
-        self._finder.resume()
+        self._finder.resume(is_new=is_new)
+
+    def _watch_for_training(self) -> None:
+        """The calls may have been an evaluation before the training, whose report then replaces theirs."""
+        from profiler_kit.recording.sleeping import SleepingHook
+
+        self._next = ProgramSession(self._program, self._run_options, SleepingHook(has_fired=True))
+        self._next.watch()
 
     def _stop_watching(self) -> None:
         """Leave the program alone until it ends: counting runs its code and restores its state, which other threads share."""

@@ -5,6 +5,8 @@
 - A program that only calls ``backward`` trains without an optimizer of PyTorch. A step ends with a backward pass.
 - Other programs run inference. A step is a call of a model, or of the method of the model that calls it (``generate``).
 
+What comes first may be a weaker kind: a drawing of the model before its optimizer exists. A stronger one takes its place.
+
 Before the first step, the finder costs a function call per outermost call of a model. It then watches the calls of all modules
 for a few steps.
 """
@@ -39,6 +41,7 @@ from profiler_kit.recording.phases import replaced
 from profiler_kit.recording.sleeping import SleepingHook
 
 Source = Literal["optimizer", "backward", "call"]
+SOURCES: Final[tuple[Source, ...]] = ("optimizer", "backward", "call")  # the strongest first
 
 # The numbers of calls, or of backward passes, after which they can be steps if no optimizer exists. Each asks for all objects.
 PATIENCE: Final = (3, 10, 30, 100, 300)
@@ -84,7 +87,8 @@ class Loop:
 class LoopFinder:
     """Watches a program from the import of torch on, and calls `on_loop` once, in the thread of the loop, as a step begins.
 
-    `on_event`, which `on_loop` sets, receives the events that can end a step.
+    `on_event`, which `on_loop` sets, receives the events that can end a step. `on_stronger` is called when the steps of the
+    program turn out to end with stronger events than those of the loop that it has got; `resume` then looks for its loop.
     `guarded` runs everything that the finder does at an event. `hook` is the installed hook of a program that runs already.
     """
 
@@ -92,6 +96,7 @@ class LoopFinder:
         self,
         on_loop: Callable[[Loop], None],
         *,
+        on_stronger: Callable[[], None],
         guarded: Callable[[Callable[[], None]], None],
         first_step: int = 1,
         hook: SleepingHook | None = None,
@@ -99,7 +104,7 @@ class LoopFinder:
         self.on_event: Callable[[int], None] | None = None
         self._guarded = guarded
         self.counts: dict[Source, int] = {"optimizer": 0, "backward": 0, "call": 0}
-        self._on_loop = on_loop
+        self._on_loop, self._on_stronger = on_loop, on_stronger
         self._first_step = first_step
         self._hook = hook
         self._source: Source | None = None
@@ -210,7 +215,12 @@ class LoopFinder:
         self.counts[source] += 1
         thread = threading.get_ident()
         if self._source is not None and (source, thread) != (self._source, self._thread):
-            return
+            if SOURCES.index(source) >= SOURCES.index(self._source) or not self._is_loop(source):
+                return
+            if self.on_event is not None:
+                self._on_stronger()
+                return
+            self.resume(is_new=True)
         events = self._events.setdefault((source, thread), [])
         events.append(key)
         if len(events) > 2 * self._patience * MAX_EVENTS[source]:
@@ -237,10 +247,15 @@ class LoopFinder:
 
     # ---- the watch
 
-    def resume(self) -> None:
-        """Look for the loop again, and longer, with what was seen: its steps end with other events than it seemed."""
+    def resume(self, *, is_new: bool) -> None:
+        """Look for a new loop, or for the same one again, and longer: its steps end with other events than it seemed."""
         self._source = self._cycle = self.on_event = None
-        self._patience = LONGER
+        if is_new:
+            self._calls.stop()
+            self._calls.called.clear()
+            self._methods.clear()
+        else:
+            self._patience = LONGER
 
     def _start_watch(self, source: Source) -> None:
         self._source, self._thread = source, threading.get_ident()

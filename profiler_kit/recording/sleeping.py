@@ -18,8 +18,8 @@ class SleepingHook:
     `has_fired`: whether an optimizer has made a step.
     """
 
-    def __init__(self) -> None:
-        self.has_fired = False
+    def __init__(self, *, has_fired: bool = False) -> None:
+        self.has_fired = has_fired
         self._listener: Listener | None = None
         register_optimizer_step_post_hook(self._after_step)
 

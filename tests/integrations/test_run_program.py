@@ -869,3 +869,16 @@ def test_a_loss_that_is_recognized_is_named_where_another_one_is_counted(folder:
     )
     assert run(folder, *FEW, "train.py").returncode == 0
     assert report_of(folder)["target"]["loss"] == "mse"
+
+
+@pytest.mark.parametrize("calls", [4, 12])
+def test_a_model_that_is_called_before_its_optimizer_exists(folder: Path, calls: int) -> None:
+    """A drawing or a summary of the model looks like inference until the program trains."""
+    drawing = f"for _ in range({calls}):\n    model.generate(torch.ones(1, 16))\n"
+    write(folder, TRAIN.replace("model = Net()\n", "model = Net()\n" + drawing))
+    assert run(folder, *FEW, "train.py").returncode == 0
+    report = report_of(folder)
+    assert (report["target"]["mode"], report["target"]["loss"]) == ("train", "cross_entropy")
+    assert report["runs"][0]["samples"] == 8
+    assert phases(report) == {"data", "forward", "loss", "backward", "optimizer", "other"}
+    assert len(report["runs"][0]["steps_ns"]) == 4
