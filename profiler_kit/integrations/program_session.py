@@ -220,6 +220,7 @@ class ProgramSession(LoopSession):
         if self._config is not None:
             self._changed_flags = apply_flags(self._config)
         self.__enter__()
+        self._follow_copies(is_needed=loop.has_copies)
         self._losses = LossWatch(list(map(inner_model, loop.models)), self._guarded)
         self._losses.start()
         self._endings.watch()
@@ -241,8 +242,16 @@ class ProgramSession(LoopSession):
     def _note_event(self, key: int) -> None:
         """An event of the loop: the step is over where it was the last one of a cycle. Its logging still belongs to it."""
         self._is_step_over |= self._ends is not None and self._ends.ends(key)
+        assert self._finder is not None
+        assert self._losses is not None
+        self._follow_copies(is_needed=self._finder.has_copies and not self._losses.is_watching)
         assert self._loop is not None
         self._has_other_optimizer |= self._loop.source == "optimizer" and key not in self._loop.cycle
+
+    def _follow_copies(self, *, is_needed: bool) -> None:
+        """Record calls of copies of the models from now on. The watch of the losses, which starts later, must be over."""
+        if is_needed and self._recorder is not None:
+            self._recorder.follow_copies()
 
     def _wrapped_method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -262,7 +271,8 @@ class ProgramSession(LoopSession):
         if self._loop.source == "call":
             self._note_event(id(model))
             return True
-        is_training = any(m.training for m in self._loop.models)
+        is_copy = all(model is not m for m in self._loop.models)
+        is_training = any(m.training for m in ((model,) if is_copy else self._loop.models))
         self._has_training_mode |= is_training
         is_evaluation = not is_training and (not has_gradients or self._has_training_mode)
         self._has_evaluation |= is_evaluation

@@ -26,6 +26,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from profiler_kit.recording.copies import OptimizerKeys, model_of_copy
 from profiler_kit.recording.cycles import find_cycle
 from profiler_kit.recording.modules import (
     attribute_names,
@@ -68,7 +69,8 @@ class Loop:
     - `owners`: the classes of the outermost modules that hold the models, which the loop may never call as a whole.
     - `direct`: those of which it calls ``forward`` itself.
     - `others`: further modules that it calls: teachers, averages of the weights, frozen networks.
-    - `cycle`: the events of one step, as keys: ids of optimizers or of modules. `steps_before`: steps that are over.
+    - `cycle`: the events of one step, as keys: those of optimizers, or ids of modules. `steps_before`: steps that are over.
+    - `has_copies`: it makes models or optimizers anew, such as a copy of the model for each task.
     - `method`: the method of the model that is one step of inference, such as ``generate``; None for a call of the model.
     """
 
@@ -78,9 +80,9 @@ class Loop:
     owners: tuple[str, ...]
     others: tuple[nn.Module, ...]
     direct: tuple[nn.Module, ...]
-    device: torch.device
     cycle: tuple[int, ...]
     steps_before: int
+    has_copies: bool = False
     method: str | None = None
 
 
@@ -114,6 +116,8 @@ class LoopFinder:
         self._calls = OutermostCalls(self._before_outermost, self._after_outermost)  # of the loop, during the watch
         self._methods: set[str | None] = set()
         self._trained: set[int] = set()  # ids of the parameters of optimizers
+        self._keys = OptimizerKeys()
+        self._copied: set[int] = set()  # ids of models of which copies are called
         self._distinct = 1
         self._cycle: tuple[int, ...] | None = None
         self._patience = 1  # times `MAX_EVENTS`
@@ -126,6 +130,11 @@ class LoopFinder:
         """Whether other threads than that of the loop may compute: it is not the main thread, or they have called models."""
         is_main = self._thread == threading.main_thread().ident
         return not is_main or any(thread != self._thread for _, thread in self._events)
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether the program makes models or optimizers anew while its loop runs."""
+        return bool(self._copied) or self._keys.has_copies
 
     def install(self) -> None:
         """Wait for steps."""
@@ -158,7 +167,7 @@ class LoopFinder:
             self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
         self._call_hooks.close()  # a program that trains is not taken for inference
         self._is_in_optimizer_hook = True
-        self._note("optimizer", id(optimizer))
+        self._guarded(lambda: self._handle("optimizer", self._keys.of(optimizer)))
         self._is_in_optimizer_hook = False
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -261,7 +270,18 @@ class LoopFinder:
         self._source, self._thread = source, threading.get_ident()
         self._call_hooks.close()
         self._distinct = different_optimizers() if source == "optimizer" else 1
-        self._calls.watch(module for module in live(nn.Module) if is_model(module))
+        known = [module for module in live(nn.Module) if is_model(module)]
+        self._calls.watch(known, lambda module: self._represented(module, known))
+
+    def _represented(self, module: nn.Module, known: Iterable[nn.Module]) -> nn.Module | None:
+        """What a module stands for that is made during the watch: a model of which it is a copy, if there is one, or itself."""
+        if not is_model(module):
+            return None
+        called = sorted(self._calls.called.values(), key=self._is_trained, reverse=True)
+        model = model_of_copy(module, [*called, *known])
+        if model is not None and model is not module:
+            self._copied.add(id(model))
+        return model or module
 
     def _before_outermost(self, module: nn.Module) -> None:
         self._guarded(self._begin)
@@ -290,14 +310,16 @@ class LoopFinder:
             self._calls.stop()
             self._on_loop(self._loop(self._cycle))
 
+    def _is_trained(self, module: nn.Module) -> bool:
+        return any(id(p) in self._trained for p in parameters_of(module))
+
     def _loop(self, cycle: tuple[int, ...]) -> Loop:
         assert self._source is not None
         called = list(self._calls.called.values())
-        trained = [m for m in called if any(id(p) in self._trained for p in parameters_of(m))]
+        trained = [m for m in called if id(m) in self._copied or self._is_trained(m)]
         models = trained or called
         if not models and self._trained:
             models = holders(self._trained)
-        parameters: Iterable[torch.Tensor] = (p for model in models for p in parameters_of(model))
         attributes = attribute_names() if len(models) > 1 else {}
         others = [m for m in called if all(m is not other for other in models)]
         method = next(iter(self._methods)) if len(self._methods) == 1 and len(models) == 1 else None
@@ -308,9 +330,9 @@ class LoopFinder:
             owners=tuple(type(model).__name__ for model in owners(models, self._trained)),
             others=tuple(others),
             direct=tuple(m for m in called if id(m) in self._calls.direct),
-            device=next((p.device for p in parameters), torch.device("cpu")),
             cycle=cycle,
             steps_before=self.counts[self._source] // len(cycle),
+            has_copies=self.has_copies,
             method=method,
         )
 

@@ -82,6 +82,7 @@ class LossWatch:
         self._functions, self._modules = _Calls(), _Calls()
         self._names: dict[int, tuple[nn.Module, str | None]] = {}
         self._hooks = ExitStack()
+        self.is_watching = False
 
     @property
     def losses(self) -> Sequence[Terms]:
@@ -97,7 +98,7 @@ class LossWatch:
 
     def start(self) -> None:
         """Watch the next backward passes."""
-        self._thread = threading.get_ident()
+        self._thread, self.is_watching = threading.get_ident(), True
         self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
         if has_compiled():  # it would compile again what calls a replaced function
             return
@@ -107,6 +108,7 @@ class LossWatch:
 
     def stop(self) -> None:
         """Remove the hooks."""
+        self.is_watching = False
         self._hooks.close()
         self._names.clear()
 
