@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from profiler_kit.recording.loss_terms import LossWatch
     from profiler_kit.recording.observations import Observations
     from profiler_kit.recording.origins import Origins
-    from profiler_kit.recording.sleeping import SleepingHook
     from profiler_kit.records.configs import RunConfig
     from profiler_kit.records.seen import SeenRun
 
@@ -85,17 +84,20 @@ def run_under(configs: Sequence[RunConfig], program: Program, options: RunOption
 class ProgramSession(LoopSession):
     """A session around the loop of a program: it starts when the finder has found the loop, and ends steps by itself.
 
-    `hook` is that of a program that runs already. Where it is built is then unknown.
+    `is_late`: the program runs already. Where its models are built is then unknown. Without `watches_calls`, only a loop that
+    trains is recorded.
     """
 
-    def __init__(self, program: Program, options: RunOptions, hook: SleepingHook | None = None) -> None:
+    def __init__(
+        self, program: Program, options: RunOptions, *, is_late: bool = False, watches_calls: bool = True
+    ) -> None:
         super().__init__(None, options)
         self._program, self._run_options, self._at, self._stop = program, options, options.at, options.stop
         self._next: ProgramSession | None = None  # after the report on an inference
         self._config = options.config
         self._process, self._stderr = os.getpid(), sys.stderr
         self._finder: LoopFinder | None = None
-        self._hook = hook
+        self._is_late, self._watches_calls = is_late, watches_calls
         self._origins: Origins | None = None
         self._losses: LossWatch | None = None  # watches the first recorded steps
         self._loop: Loop | None = None
@@ -158,14 +160,14 @@ class ProgramSession(LoopSession):
         from profiler_kit.recording.origins import Origins
 
         self._origins = Origins()
-        if self._hook is None:
+        if not self._is_late:
             self._origins.watch_construction()
         self._finder = LoopFinder(
             self._begin,
             on_stronger=self._note_stronger,
             guarded=self._guarded,
             first_step=self._at,
-            hook=self._hook,
+            watches_calls=self._watches_calls,
         )
         self._finder.install()
         _live.add(self)
@@ -302,10 +304,10 @@ class ProgramSession(LoopSession):
                 is_inference = self._loop is not None and self._loop.source == "call"
                 self._finish()
                 self._leave()
-                if is_inference and not self._stop and self._hook is None:
+                if is_inference and not self._stop and not self._is_late:
                     self._watch_for_training()
             if self._stop:
-                from profiler_kit.recording.sleeping import end_at_next_step
+                from profiler_kit.recording.optimizer_steps import end_at_next_step
 
                 end_at_next_step()  # where the program catches what ends it, as with a bare except
                 raise SystemExit(0)
@@ -328,9 +330,7 @@ class ProgramSession(LoopSession):
 
     def _watch_for_training(self) -> None:
         """The calls may have been an evaluation before the training, whose report then replaces theirs."""
-        from profiler_kit.recording.sleeping import SleepingHook
-
-        self._next = ProgramSession(self._program, self._run_options, SleepingHook(has_fired=True))
+        self._next = ProgramSession(self._program, self._run_options, is_late=True, watches_calls=False)
         self._next.watch()
 
     def _stop_watching(self) -> None:
@@ -374,7 +374,7 @@ class ProgramSession(LoopSession):
             config=self._config.name if self._config is not None else None,
         )
         names = ", ".join(self._loop.owners) or "no model"
-        if len(models) == 1:
+        if len(self._loop.models) == 1:
             return result
         return result._replace(report=replace(result.report, target=replace(result.report.target, name=names)))
 

@@ -233,7 +233,7 @@ def _counted(
 
     inner = inner_model(models[0])
     if len(models) > 1 or observed.arguments is None:
-        names = ", ".join(type(part).__name__ for part in models)
+        names = ", ".join(type(part).__name__ for part in models) if not _counts_all_calls(models) else "a model"
         reason = f"the loop calls several models: {names}" if len(models) > 1 else f"the loop did not call {names}"
         notes.append(f"Not counted: {reason}. Start a session with the model that it calls.")
         return _info_without_target(inner, observed), None, None

@@ -24,7 +24,6 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from profiler_kit.recording.copies import OptimizerKeys, model_of_copy
 from profiler_kit.recording.cycles import find_cycle
@@ -37,9 +36,9 @@ from profiler_kit.recording.modules import (
     owners,
     parameters_of,
 )
+from profiler_kit.recording.optimizer_steps import STEPS
 from profiler_kit.recording.outermost_calls import OutermostCalls
 from profiler_kit.recording.phases import replaced
-from profiler_kit.recording.sleeping import SleepingHook
 
 Source = Literal["optimizer", "backward", "call"]
 SOURCES: Final[tuple[Source, ...]] = ("optimizer", "backward", "call")  # the strongest first
@@ -91,7 +90,7 @@ class LoopFinder:
 
     `on_event`, which `on_loop` sets, receives the events that can end a step. `on_stronger` is called when the steps of the
     program turn out to end with stronger events than those of the loop that it has got; `resume` then looks for its loop.
-    `guarded` runs everything that the finder does at an event. `hook` is the installed hook of a program that runs already.
+    `guarded` runs everything that the finder does at an event. With `watches_calls`, calls may be the steps.
     """
 
     def __init__(
@@ -101,14 +100,14 @@ class LoopFinder:
         on_stronger: Callable[[], None],
         guarded: Callable[[Callable[[], None]], None],
         first_step: int = 1,
-        hook: SleepingHook | None = None,
+        watches_calls: bool = True,
     ) -> None:
         self.on_event: Callable[[int], None] | None = None
         self._guarded = guarded
         self.counts: dict[Source, int] = {"optimizer": 0, "backward": 0, "call": 0}
         self._on_loop, self._on_stronger = on_loop, on_stronger
         self._first_step = first_step
-        self._hook = hook
+        self._watches_calls = watches_calls
         self._source: Source | None = None
         self._events: dict[tuple[Source, int], list[int]] = {}  # of each source in each thread
         self._thread = 0
@@ -121,7 +120,6 @@ class LoopFinder:
         self._distinct = 1
         self._cycle: tuple[int, ...] | None = None
         self._patience = 1  # times `MAX_EVENTS`
-        self._is_in_optimizer_hook = False
         self._waits_for_training = False  # the model that was called last is in training mode
         self._hooks, self._call_hooks = ExitStack(), ExitStack()
 
@@ -138,15 +136,11 @@ class LoopFinder:
 
     def install(self) -> None:
         """Wait for steps."""
-        if self._hook is None:
-            self._hooks.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
-        else:
-            self._hooks.callback(self._hook.sleep)
-            self._hook.listen(self._after_optimizer)
+        self._hooks.callback(STEPS.listen(after=self._after_optimizer))
         self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
         self._hooks.enter_context(replaced(torch, "compile", self._wrapped_compile))
-        if self._hook is not None and self._hook.has_fired:
-            return  # it trains, so calls are no steps
+        if not self._watches_calls:
+            return
         self._call_hooks.callback(register_module_forward_pre_hook(self._before_call).remove)
         self._call_hooks.callback(register_module_forward_hook(self._after_call, always_call=True).remove)
 
@@ -155,20 +149,15 @@ class LoopFinder:
         self._calls.stop()
         self._call_hooks.close()
         self._calls.called.clear()
-        if (
-            not self._is_in_optimizer_hook
-        ):  # torch iterates over them; after an error of ours, one that does nothing stays
-            self._hooks.close()
+        self._hooks.close()
 
     # ---- events
 
-    def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if self._source is not None and self.on_event is None:
             self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
         self._call_hooks.close()  # a program that trains is not taken for inference
-        self._is_in_optimizer_hook = True
         self._guarded(lambda: self._handle("optimizer", self._keys.of(optimizer)))
-        self._is_in_optimizer_hook = False
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -305,7 +294,7 @@ class LoopFinder:
         self._cycle = cycle
 
     def _begin(self) -> None:
-        """Hand the loop over, where a step begins: a hook of the optimizer must not change the hooks of optimizers."""
+        """Hand the loop over, where a step begins."""
         if self._cycle is not None and self.on_event is None and threading.get_ident() == self._thread:
             self._calls.stop()
             self._on_loop(self._loop(self._cycle))
