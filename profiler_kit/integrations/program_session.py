@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from profiler_kit.display.records import summary
+from profiler_kit.integrations.children import Claims, followed_processes
 from profiler_kit.integrations.endings import Endings
 from profiler_kit.integrations.program import AfterImport, Program
 from profiler_kit.integrations.session import LoopOptions, LoopSession, write_report
@@ -57,9 +58,26 @@ class RunOptions(LoopOptions):
 
 def run_program(program: Program, options: RunOptions) -> None:
     """Run `program` in this process and write the report on its loop while it runs. What the program raises is raised."""
-    watcher = ProgramSession(program, options)
+    claims = Claims(folder=options.out, program=os.getpid())
+    watcher = ProgramSession(program, options, claims=claims)
     AfterImport("torch", watcher.watch).install()
-    program.run(at_end=watcher.end)
+
+    def end_if_stopped() -> None:
+        if options.stop and os.getpid() == claims.program and claims.have_ended:
+            raise SystemExit(0)
+
+    try:
+        with followed_processes(_follow, program, options, claims, after_join=end_if_stopped):
+            program.run(at_end=watcher.end)
+    finally:
+        claims.forget()
+
+
+def _follow(program: Program, options: RunOptions, claims: Claims) -> Callable[[], None]:
+    """Record the loop of this process, which the program has started. Returns what is to be called at its end."""
+    watcher = ProgramSession(program, options, claims=claims)
+    AfterImport("torch", watcher.watch).install()
+    return watcher.end
 
 
 def run_under(configs: Sequence[RunConfig], program: Program, options: RunOptions) -> int:
@@ -85,17 +103,25 @@ class ProgramSession(LoopSession):
     """A session around the loop of a program: it starts when the finder has found the loop, and ends steps by itself.
 
     `is_late`: the program runs already. Where its models are built is then unknown. Without `watches_calls`, only a loop that
-    trains is recorded.
+    trains is recorded. `claims` are those of the processes of the program, of which this is one.
     """
 
     def __init__(
-        self, program: Program, options: RunOptions, *, is_late: bool = False, watches_calls: bool = True
+        self,
+        program: Program,
+        options: RunOptions,
+        *,
+        is_late: bool = False,
+        watches_calls: bool = True,
+        claims: Claims | None = None,
     ) -> None:
         super().__init__(None, options)
         self._program, self._run_options, self._at, self._stop = program, options, options.at, options.stop
         self._next: ProgramSession | None = None  # after the report on an inference
         self._config = options.config
         self._process, self._stderr = os.getpid(), sys.stderr
+        self._claims, self._is_child = claims, claims is not None and claims.program != os.getpid()
+        self._has_claim = not self._is_child
         self._finder: LoopFinder | None = None
         self._is_late, self._watches_calls = is_late, watches_calls
         self._origins: Origins | None = None
@@ -138,9 +164,10 @@ class ProgramSession(LoopSession):
             self._next.end()
         if self._is_over:
             return
+        is_elsewhere = self._claims is not None and (self._is_child or self._claims.exist)
         if self._recorder is not None:
             self._guarded(self._finish)
-        else:
+        elif not is_elsewhere:
             self._report_failure(self._unseen())
         self._leave()
 
@@ -215,6 +242,8 @@ class ProgramSession(LoopSession):
 
         assert self._finder is not None
         assert self._origins is not None
+        if not self._is_recorded():
+            return
         self._loop = loop
         self._origins.stop()
         single = len(loop.models) == 1
@@ -231,6 +260,19 @@ class ProgramSession(LoopSession):
         else:
             self._ends = StepEnds(loop.cycle)
         self._finder.on_event = self._note_event
+
+    def _is_recorded(self) -> bool:
+        """Whether this process is the one of its rank that is recorded. Otherwise nothing of ours is left in it."""
+        from profiler_kit.recording.distributed import distributed_rank
+        from profiler_kit.recording.optimizer_steps import end_at_next_step
+
+        claims = self._claims
+        self._has_claim = self._has_claim or claims is None or claims.claim(distributed_rank() or 0)
+        if not self._has_claim:
+            self._leave()
+            if self._stop and claims is not None:
+                end_at_next_step(lambda: claims.have_ended)
+        return self._has_claim
 
     def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module], Sequence[nn.Module]]:
         assert self._loop is not None
@@ -304,6 +346,8 @@ class ProgramSession(LoopSession):
                 is_inference = self._loop is not None and self._loop.source == "call"
                 self._finish()
                 self._leave()
+                if self._is_child and self._claims is not None:
+                    self._claims.end()
                 if is_inference and not self._stop and not self._is_late:
                     self._watch_for_training()
             if self._stop:
@@ -417,7 +461,7 @@ class ProgramSession(LoopSession):
         wanted = "a step repeated" if self._at == 1 else f"a step repeated from step {self._at} on (--at)"
         return (
             f"no report: the program ended before {wanted}; seen in this process: {counts['optimizer']} optimizer "
-            f"steps, {counts['backward']} backward passes, {counts['call']} calls of models. Processes that it starts are "
+            f"steps, {counts['backward']} backward passes, {counts['call']} calls of models. Programs that it starts are "
             "not watched: start them with torchrun -m profiler_kit run"
         )
 

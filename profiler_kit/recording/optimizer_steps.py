@@ -81,12 +81,12 @@ class OptimizerSteps:
 STEPS: Final = OptimizerSteps()  # of this process
 
 
-def end_at_next_step() -> None:
-    """Raise SystemExit in this process before each further step of an optimizer."""
+def end_at_next_step(is_due: Callable[[], bool] = lambda: True) -> None:
+    """Raise SystemExit in this process before each further step of an optimizer that is due."""
     process = os.getpid()
 
     def end(_: torch.optim.Optimizer) -> None:
-        if os.getpid() == process:
+        if os.getpid() == process and is_due():
             raise SystemExit(0)
 
     STEPS.listen(before=end)
