@@ -919,10 +919,12 @@ workers = [torch.multiprocessing.Process(target=train) for _ in range(2)]
     print([worker.exitcode for worker in workers])"""
 
 
+@pytest.mark.fresh_process
 @pytest.mark.parametrize("start", [SPAWN, FORK])
 def test_processes_of_the_program_are_followed(folder: Path, start: str) -> None:
     write(folder, PROCESSES.replace("START", start))
     alone, watched = python(folder, "train.py", "first"), run(folder, "train.py", "second")
+    assert alone.returncode == 0, alone.stderr
     assert (watched.returncode, sorted(watched.stdout.split())) == (0, sorted(alone.stdout.split()))
     report = report_of(folder)
     assert (report["target"]["name"], report["target"]["loss"]) == ("Net", "cross_entropy")
@@ -931,6 +933,7 @@ def test_processes_of_the_program_are_followed(folder: Path, start: str) -> None
     assert not list((folder / "out").glob(".*"))
 
 
+@pytest.mark.fresh_process
 @pytest.mark.parametrize("start", [SPAWN, FORK])
 def test_stop_ends_all_processes(folder: Path, start: str) -> None:
     write(folder, PROCESSES.replace("batches(60)", "batches(100000)").replace("START", f"{start}\n    print('whole')"))
