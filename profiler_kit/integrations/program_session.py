@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
 from profiler_kit.display.records import summary
-from profiler_kit.integrations.children import Claims, followed_processes
 from profiler_kit.integrations.endings import Endings
 from profiler_kit.integrations.program import AfterImport, Program
 from profiler_kit.integrations.session import LoopOptions, LoopSession, write_report
+from profiler_kit.process.children import Claims, followed_processes
 
 if TYPE_CHECKING:
     from torch import nn
@@ -143,7 +143,9 @@ class ProgramSession(LoopSession):
     # ---- from the import of torch to the end of the program
 
     def watch(self) -> None:
-        """Look for the loop from now on. Called when the program has imported torch."""
+        """Look for the loop from now on. Called when the program has imported torch, which a fork may do, too."""
+        if os.getpid() != self._process:
+            return
         if self._config is not None:
             self._guarded(self._start_configuration)
         self._guarded(self._install)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,9 +34,12 @@ class Child:
         return _arrived, (self._start, *self._arguments)
 
     def begin(self) -> None:
-        """Start, in the new process."""
-        self._end = self._end or self._start(*self._arguments)
-        util.Finalize(None, self._end, exitpriority=100)
+        """Start, in the new process. An error of ours is a message: the process goes on."""
+        try:
+            self._end = self._end or self._start(*self._arguments)
+            util.Finalize(None, self._end, exitpriority=100)
+        except Exception as error:  # noqa: BLE001 whatever it is, it is not the program's
+            sys.stderr.write(f"profiler_kit: a process is not recorded: {type(error).__name__}: {error}\n")
 
     def _after_fork(self) -> None:
         if getattr(multiprocessing.current_process(), _ATTRIBUTE, None) is self:
