@@ -460,6 +460,18 @@ def test_data_sets_give_the_shape_of_an_example(
     assert data in notes
 
 
+NORM = (
+    "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.conv, self.norm = nn.Conv2d(3, 4, 32), nn.BatchNorm2d(4)\n"
+    "    def forward(self, x):\n        return self.norm(self.conv(x)).flatten(1)\n"
+)
+
+
+def test_batch_normalization_of_one_value_gets_two_examples_of_a_data_set(write: Write) -> None:
+    write(net=NORM, train="from net import Net\n" + LOOP.format(data="CIFAR10", transform="None", prepared="images"))
+    assert inputs_of()[:2] == ([(2, 3, 32, 32)], "data_set")
+
+
 def test_a_data_set_of_another_model_is_not_used(write: Write) -> None:
     write(net=NET + LOOP.format(data="MNIST", transform="None", prepared="images"))
     assert inputs_of()[:2] == ([(1, 3, 32, 32)], "search")
@@ -634,3 +646,19 @@ def test_sizes_that_only_add_up_follow_the_names(
     sizes = tuple(text.shape[-1] for text in result.texts)
     assert sum(sizes) == 74
     assert widths is None or sizes == widths
+
+
+class Labeled(nn.Module):
+    """A generator that changes an image towards a label: the label is a vector, which forward makes a map."""
+
+    def __init__(self, c_dim: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3 + c_dim, 3, 3, padding=1)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        c = c.view(c.size(0), c.size(1), 1, 1)
+        return self.conv(torch.cat([x, c.repeat(1, 1, x.size(2), x.size(3))], dim=1))
+
+
+def test_a_concatenated_input_has_the_size_that_the_constructor_states_for_it() -> None:
+    assert guessed(Labeled(5), c_dim=5) == ["1,3,256,256", "1,5"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.advice import trials_of
+from profiler_kit.diagnosis.family_advice import COPIES
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, layer_name, layers_sentence, limit_percent, plural
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, total_calls, total_ns, work_claims
@@ -82,8 +83,7 @@ def _tensor_copies(report: Report | TraceReport, work: StepWork) -> StepPart:
             f"{calls:,} copies{work.facts.each} take {text(ns, 'ns')} {work.per_step}. They compute nothing.",
             f"By operator: {join_list(sources)}." if sources else "",
         ),
-        advice="Look for contiguous(), clone() and reshape() after permute() or transpose(), and for torch.cat and torch.stack "
-        "in a loop. Keep one layout from layer to layer, or write into a buffer that is allocated once.",
+        advice=COPIES,
         measures=(("time of copies", ns, "ns"), ("copies per step", calls, "count")),
         claims=work_claims(work, kernels),
     )

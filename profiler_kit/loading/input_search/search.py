@@ -60,6 +60,7 @@ def search_inputs(
     model: nn.Module,
     arguments: Mapping[str, Any],
     *,
+    options: Mapping[str, Any] | None = None,
     seed: int = 0,
     start: tuple[InputText, ...] = (),
     corrects: bool = False,
@@ -67,9 +68,9 @@ def search_inputs(
 ) -> InputGuess | NoGuess:
     """Search inputs for `model`, which is on the meta device and does not change.
 
-    `arguments` are those of its constructor, by name. `start` are named inputs to begin with, such as an image of the data
-    set that a training script loads. With `corrects`, they are inputs that failed, and the search changes them as little as
-    possible.
+    `arguments` are those of its constructor, by name; `options` are those of programs that build it. `start` are named inputs to
+    begin with, such as an image of the data set that a training script loads. With `corrects`, they are inputs that failed, and
+    the search changes them as little as possible.
     """
     parameters = required_parameters(model, frozenset(text.parameter or "" for text in start))
     if parameters is None:
@@ -80,7 +81,7 @@ def search_inputs(
         search = _Search(
             model,
             parameters,
-            facts_of(model, arguments),
+            facts_of(model, arguments, options),
             seed,
             needs_batch=needs_batch,
             corrects=corrects,
