@@ -268,9 +268,11 @@ class LoopFinder:
             return None
         called = sorted(self._calls.called.values(), key=self._is_trained, reverse=True)
         model = model_of_copy(module, [*called, *known])
-        if model is not None and model is not module:
+        if model is None:
+            return module
+        if model is not module:
             self._copied.add(id(model))
-        return model or module
+        return model
 
     def _before_outermost(self, module: nn.Module) -> None:
         self._guarded(self._begin)

@@ -455,7 +455,8 @@ class Recorder:
         if self._stage == "warm-up" and is_forward:  # timed steps must not wait for this
             observed = self.observations
             observed.arguments = describe_arguments(args, dict(kwargs))
-            represented = self._represented(model) or model
+            represented = self._represented(model)
+            represented = model if represented is None else represented  # a module may have a length of 0, or none
             call = ObservedCall(
                 model=id(inner_model(represented)), arguments=observed.arguments, has_gradients=torch.is_grad_enabled()
             )

@@ -90,7 +90,7 @@ class OutermostCalls:
     def _around_call(self, module: nn.Module, call: Call) -> Any:
         if self._depth or not self._is_watched():
             return call()
-        known = self._modules.get(id(module)) or self._represented(module)
+        known = module if id(module) in self._modules else self._represented(module)
         if known is None:
             return call()
         self._before(known)
