@@ -79,7 +79,7 @@ class OutermostCalls:
     def stop(self) -> None:
         """Notice no further calls, at any time."""
         self._watch.close()
-        self._modules = {}
+        self._modules, self._represented = {}, _do_nothing
 
     def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
