@@ -278,6 +278,7 @@ def tune_spec(
         code=result.code,
         error_limit=result.error_limit,
         reduced=result.reduced,
+        errors=result.errors,
         reachable=max((search.expected[change] for change in changes if change in search.expected), default=None),
         processes=processes.count,
         wall_ns=round((time.monotonic() - start_s) * 1e9),
