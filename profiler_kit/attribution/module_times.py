@@ -16,7 +16,7 @@ from profiler_kit.traces.intervals import sum_by
 from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints
 
-_CONVOLUTION_OPS: Final[tuple[ConvolutionOp | None, ...]] = ("fprop", "dgrad", "both gradients", None)
+CONVOLUTION_OPS: Final[tuple[ConvolutionOp | None, ...]] = ("fprop", "dgrad", "both gradients", None)
 _NO_CONVOLUTION: Final = np.int8(3)
 
 
@@ -77,12 +77,12 @@ def _cells(attribution: Attribution, work: Work) -> Iterator[_Cell]:
     columns = (work.phase.astype(np.int64) + 1, within + 1, module + 1, work.name)
     cells, first, cell_of = np.unique(np.ravel_multi_index(columns, sizes), return_index=True, return_inverse=True)
     ns, calls = sum_by(cell_of, work.busy, len(cells)), np.bincount(cell_of, minlength=len(cells))
-    convolution = _cell_convolutions(_convolutions(attribution, work.launch), cell_of, len(cells))
+    convolution = _cell_convolutions(convolutions(attribution, work.launch), cell_of, len(cells))
     numbers = (column.tolist() for column in np.unravel_index(cells, sizes))
     for row, phase, launched, number, name, total_ns, count, kind in zip(
         first.tolist(), *numbers, ns.tolist(), calls.tolist(), convolution.tolist(), strict=True
     ):
-        kernel = classify(work.names[name], _CONVOLUTION_OPS[kind])
+        kernel = classify(work.names[name], CONVOLUTION_OPS[kind])
         stat = KernelStat(
             name=work.names[name],
             family=kernel.family,
@@ -95,7 +95,7 @@ def _cells(attribution: Attribution, work: Work) -> Iterator[_Cell]:
 
 
 def _cell_convolutions(convolution: Bytes, cell_of: Ids | Ints, size: int) -> Bytes:
-    """Return the operation of each cell, as an index of `_CONVOLUTION_OPS`, where its work has a single one."""
+    """Return the operation of each cell, as an index of `CONVOLUTION_OPS`, where its work has a single one."""
     least, largest = np.full(size, _NO_CONVOLUTION), np.zeros(size, np.int8)
     np.minimum.at(least, cell_of, convolution)
     np.maximum.at(largest, cell_of, convolution)
@@ -103,10 +103,10 @@ def _cell_convolutions(convolution: Bytes, cell_of: Ids | Ints, size: int) -> By
     return result
 
 
-def _convolutions(attribution: Attribution, position: Ids) -> Bytes:
-    """Return the innermost convolution operator around each host position, as an index of `_CONVOLUTION_OPS`."""
+def convolutions(attribution: Attribution, position: Ids) -> Bytes:
+    """Return the innermost convolution operator around each host position, as an index of `CONVOLUTION_OPS`."""
     table, host = attribution.table, attribution.host
-    of_name = np.array([_CONVOLUTION_OPS.index(convolution_op(name)) for name in table.names] or [0], np.int8)
+    of_name = np.array([CONVOLUTION_OPS.index(convolution_op(name)) for name in table.names] or [0], np.int8)
     # Only operators count: marks and Python calls may have the same names.
     op = np.where(host.is_operator, of_name[table.name[host.rows]], _NO_CONVOLUTION)
     if not (op != _NO_CONVOLUTION).any():
