@@ -13,8 +13,15 @@ import numpy as np
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.errors import UsageError
 from profiler_kit.records.lanes import Annotation, CounterTrack
-from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries
-from profiler_kit.traces.flows import within_boxes, without_unmatched_flows
+from profiler_kit.traces.entries import (
+    FLOW_END,
+    FLOW_START,
+    METADATA,
+    UNREAD,
+    Entries,
+    within_boxes,
+    without_unmatched_flows,
+)
 from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE, Kind, Mask
 from profiler_kit.units import plural
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from profiler_kit.attribution.device_time import Timeline
-from profiler_kit.attribution.module_times import CONVOLUTION_OPS, convolutions
+from profiler_kit.attribution.phase_times import CONVOLUTION_OPS, convolutions
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, climb
 from profiler_kit.records.traces import (
     TRACE_PHASES,
