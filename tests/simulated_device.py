@@ -1,6 +1,6 @@
-"""A device in place of fresh processes: every configuration has a time, a peak and an error, and processes differ by noise.
+"""A device in place of processes: every configuration has a time, a peak and an error, and processes differ by noise.
 
-Processes that take turns share the noise of their round, and differ by less.
+Processes that take turns share the noise of their round, and differ by less. The turns of one process share the process's noise.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from profiler_kit.measurement.tuning_processes import TuningProcesses
 from profiler_kit.measurement.tuning_result import measure_result
 from profiler_kit.measurement.visits import Round, Visit, as_round
 from profiler_kit.records.configs import Environment, RunConfig
+from profiler_kit.records.jobs import Screened
 from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.progress import ignore_processes
 from profiler_kit.records.report import Tool
@@ -48,7 +49,8 @@ class SimulatedDevice:
       between those that take turns in one round.
     - `memory_bytes`: of the device, which limits how many processes exist at the same time.
     - `device_share`: the share of the step that kernels take. `has_traces`: the first processes write one.
-    - `interrupt_at`: the process that Ctrl-C stops, from 1.
+    - `interrupt_at`: the process that Ctrl-C stops, from 1. `interrupt_comparison`: the comparison that it stops, from 1.
+    - `pair_noise`: the relative deviation between turns of one process. `broken`: words that fail beside another model only.
     """
 
     times: dict[str, float] = field(default_factory=dict)
@@ -60,12 +62,17 @@ class SimulatedDevice:
     memory_bytes: int = 80 * 10**9
     device_share: float = 0.98
     interrupt_at: int | None = None
-    lucky: str | None = None  # this word looks better in its first three processes only
+    interrupt_comparison: int | None = None
+    pair_noise: float = 0.004
+    broken: frozenset[str] = frozenset()
+    lucky: str | None = None  # this word looks better in the process that compares configurations only
     has_traces: bool = True
     step_ns: int = 10_000_000
     clock_s: float = 0.0  # of the simulated machine: a first process takes 7 s, a checked one 4 s, others 2.5 s
     started: list[str] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
+    compared: list[tuple[str, str]] = field(default_factory=list)
+    is_running: bool = False  # whether the process that compares configurations exists
     _level: float = 1.0  # how slow the host is during the current round
     generator: random.Random = field(default_factory=lambda: random.Random(1))
 
@@ -76,18 +83,44 @@ class SimulatedDevice:
                 product *= factor
         return product
 
+    def close(self) -> None:
+        """End the process that compares configurations."""
+        self.is_running = False
+
+    def compare(self, base: RunConfig | None, config: RunConfig, *, budget_s: float, checks: bool = True) -> Screened:
+        """Both in turns of one process, as `Screen.compare`."""
+        self.is_running = True
+        self.compared.append((base.name if base is not None else "", config.name))
+        if len(self.compared) == self.interrupt_comparison:
+            raise KeyboardInterrupt
+        self.clock_s += 1.0
+        words = set(config.name.split("+"))
+        if self.broken & words:
+            return Screened(run=ConfigRun(config=config, failure=Failure(kind="error", message="not beside another")))
+        run = self.run(Visit(config=config, budget_s=budget_s))
+        if run.failure is not None:
+            return Screened(run=replace(run, failure=replace(run.failure, kind="target")))
+        level = 0.8 if self.lucky in words else 1.0
+        sides = [
+            tuple(round(exact * (1 + self.generator.gauss(0, self.pair_noise))) for _ in range(12))
+            for exact in (self._exact_ns(base or config), level * self._exact_ns(config))
+        ]
+        before = self.run(Visit(config=base or config, budget_s=budget_s))
+        return Screened(run=run, before_ns=sides[0], after_ns=sides[1], before_samples=before.samples)
+
+    def _exact_ns(self, config: RunConfig) -> float:
+        return self.step_ns * self._factor(self.times, set(config.name.split("+")))
+
     def run(self, visit: Visit) -> ConfigRun:
         config = visit.config
         words = set(config.name.split("+"))
         failure = next((message for word, message in self.failures.items() if word in words), None)
         if failure is not None:
             return ConfigRun(config=config, failure=Failure(kind="error", message=failure))
-        exact_ns = self.step_ns * self._factor(self.times, words)
+        exact_ns = self._exact_ns(config)
         noise = self.noise if visit.turns is None else self.turn_noise
         level = self._level if visit.turns is not None else 1.0
         step_ns = exact_ns * level * (1 + self.generator.gauss(0, noise))
-        if self.lucky in words and self.started.count(config.name) <= 3:
-            step_ns *= 0.8
         median = round(step_ns)
         batch = next((int(word[6:-1]) for word in words if word.startswith("batch=")), 1)
         error = max([1e-4, *(self.errors[word] for word in words if word in self.errors)])
@@ -142,6 +175,7 @@ class SimulatedDevice:
         options = options or TuningOptions()
         processes = TuningProcesses(
             spec=TargetSpec(spec="net.py"),
+            screen=self,  # type: ignore[arg-type]
             device="cuda",
             folder=folder,
             budget_s=options.budget_s,
@@ -178,6 +212,7 @@ class SimulatedDevice:
             attempts=result.attempts,
             code=result.code,
             error_limit=result.error_limit,
+            reduced=result.reduced,
             processes=search.processes.count,
             wall_ns=61 * 10**9,
             notes=result.notes,

@@ -63,6 +63,9 @@ class StepControls(Protocol):
     def capture_graphs(self) -> None:
         """Replay forward and backward as CUDA graphs, which the first step captures."""
 
+    def capture_step(self) -> None:
+        """Replay forward, loss, backward and optimizer as one CUDA graph, which the first step captures."""
+
     def configure_loader(self, *, workers: int | None = None, pinned: bool = False) -> None:
         """Load data with `workers` processes, and into pinned memory. Raises TargetError without a DataLoader."""
 
@@ -75,13 +78,14 @@ class Change:
     """The change of a script by a configuration: the line to paste, and its usual effects on memory and on results.
 
     ``{}`` is the value, ``{device}`` the type of the device, ``{optimizer}`` the class of the optimizer. `in_training`: the
-    effect on results exists in training only.
+    effect on results exists in training only. `reduced`: it computes with fewer bits.
     """
 
     line: str
     memory: str = ""
     numerics: str = ""
     in_training: bool = False
+    reduced: bool = False
 
     def filled(self, **values: str) -> Change:
         """This change with `values` in the place of their names; the name ``value`` is that of ``{}``."""
@@ -110,6 +114,7 @@ class Axis:
     `flag`: the cuDNN flag that the axis requires and sets; "" for none.
     `excludes`: axes that cannot be combined with this one.
     `several`: the axis may occur several times in a name, and all its values apply.
+    `fresh`: steps with and without it can't alternate in one process; it needs one of its own.
     `read`: normalizes a value, or raises ValueError with the problem.
     `skip_reason`: why a value would change nothing on a device (``cuda``, ``cpu``, ``mps``) for a target (None: unknown);
     None if it would change something.
@@ -132,6 +137,7 @@ class Axis:
     flag: str = ""
     excludes: frozenset[str] = frozenset()
     several: bool = False
+    fresh: bool = False
     parse_value: Callable[[str], str] = switch
     skip_reason: Callable[[str, str, TargetInfo | None], str | None] = nowhere
     process: Callable[[str, str], None] | None = None

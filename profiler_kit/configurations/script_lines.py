@@ -13,6 +13,7 @@ from profiler_kit.records.tuning import CodeBlock, Place
 _AUTOCAST: Final = {"amp_bf16": "bfloat16", "amp_fp16": "float16"}
 _AT_START: Final = (*FLAG_CHANGES, "benchmark_limit", "deterministic_algorithms", "matmul_tf32", "no_onednn")
 _HALF_OF_THREADS: Final = "torch.set_num_threads(max(1, torch.get_num_threads() // 2))"
+_TOTAL_LOSS: Final = "total_loss += loss.detach()  # not loss.item(), which waits; read total_loss once in many steps"
 _CHECKPOINT: Final = """\
 def recompute_in_backward(module):
     forward = module.forward
@@ -20,7 +21,20 @@ def recompute_in_backward(module):
         forward, *args, use_reentrant=False, **kwargs
     )
 """
-_FUSED: Final = ("Adagrad", "Adam", "AdamW", "SGD")  # classes of torch.optim with a fused implementation
+# Classes of torch.optim with a fused or capturable form.
+_OPTIMIZERS: Final = (
+    "Adadelta", "Adagrad", "Adam", "AdamW", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD",
+)  # fmt: skip
+_CAPTURE: Final = """\
+side_stream = torch.cuda.Stream()
+side_stream.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side_stream):
+    for _ in range(3):  # these steps train, too
+        training_step()
+torch.cuda.current_stream().wait_stream(side_stream)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    loss = training_step()  # each replay overwrites this loss; the learning rate stays that of the capture"""
 _LOOP_AXES: Final = frozenset({"amp_bf16", "amp_fp16", "channels_last", "dtype", "no_item", "pin_memory"})
 
 
@@ -76,23 +90,30 @@ class _Writer:
             mode = self._value("compile")
             line = self._line("compile")
             lines.append(("compile", f'{line[:-1]}, mode="{mode}")' if mode else line))
-        if "cuda_graph" in self._axes:
+        if "cuda_graph" in self._axes and not self._is_whole_step:
             lines.append(("cuda_graph", self._graph()))
         return self._block("model", lines)
 
     def optimizer(self) -> CodeBlock | None:
         """The optimizer and what belongs to it."""
         lines: list[tuple[str, str]] = []
-        if "fused_optimizer" in self._axes:
-            name = (self._info.optimizer or "").lower().partition("(")[0]
-            written = next((kind for kind in _FUSED if kind.lower() == name), None)
+        name = (self._info.optimizer or "").lower().partition("(")[0]
+        forms = {"fused_optimizer": "fused"}
+        if self._is_whole_step and name != "sgd":  # whose step depends on no number
+            forms["cuda_graph"] = "capturable"
+        used = [axis for axis in forms if axis in self._axes]
+        if used:
+            written = next((kind for kind in _OPTIMIZERS if kind.lower() == name), None)
             kind = f"torch.optim.{written}" if written else "type(optimizer)"
-            line = f"optimizer = {kind}(model.parameters(), fused=True)"
-            lines.append(("fused_optimizer", f"{line}  # and your learning rate and other arguments"))
+            arguments = ", ".join(f"{forms[axis]}=True" for axis in used)
+            line = f"optimizer = {kind}(model.parameters(), {arguments})"
+            lines.append((used[0], f"{line}  # and your learning rate and other arguments"))
         if "amp_fp16" in self._axes and self._trains:
             lines.append(("amp_fp16", f'scaler = torch.amp.GradScaler("{self._device}")'))
         if "no_item" in self._axes:
             lines.append(("no_item", f'total_loss = torch.zeros((), device="{self._device}")'))
+        if self._is_whole_step:
+            lines.append(("cuda_graph", self._step_graph()))
         return self._block("optimizer", lines)
 
     def data(self) -> CodeBlock | None:
@@ -116,11 +137,19 @@ class _Writer:
 
     def loop(self) -> CodeBlock | None:
         """One step, complete, where a change needs a line in it."""
-        used = [change for axis, change in self._axes.items() if axis in _LOOP_AXES]
+        used = [
+            change
+            for axis, change in self._axes.items()
+            if axis in _LOOP_AXES or (axis == "cuda_graph" and self._is_whole_step)
+        ]
         if not used:
             return None
         lines = list(self._moved_inputs()) if "pin_memory" in self._axes else []
         lines += self._prepared_inputs()
+        if self._is_whole_step:
+            lines += [f"{self._static(name)}.copy_({name})" for name in (*self._inputs(), "labels")]
+            lines += ["graph.replay()", *([_TOTAL_LOSS] if "no_item" in self._axes else [])]
+            return CodeBlock(place="loop", changes=tuple(used), code="\n".join(lines))
         autocast = next((kind for axis, kind in _AUTOCAST.items() if axis in self._axes), None)
         context = f'torch.autocast("{self._device}", dtype=torch.{autocast})' if autocast else ""
         if not self._trains:
@@ -130,9 +159,7 @@ class _Writer:
         forward = [f"output = {self._call()}", "loss = loss_fn(output, labels)"]
         lines += [f"with {context}:", *(f"    {line}" for line in forward)] if context else forward
         if "no_item" in self._axes:
-            lines.append(
-                "total_loss += loss.detach()  # not loss.item(), which waits; read total_loss once in many steps"
-            )
+            lines.append(_TOTAL_LOSS)
         if "amp_fp16" in self._axes:
             lines += ["scaler.scale(loss).backward()", "scaler.step(optimizer)", "scaler.update()"]
         else:
@@ -170,6 +197,29 @@ class _Writer:
         if len(names) > 1 and len(set(names)) == len(names) and all(name.isidentifier() for name in names):
             return names
         return ["inputs"] if len(names) <= 1 else [f"inputs[{index}]" for index in range(len(names))]
+
+    @property
+    def _is_whole_step(self) -> bool:
+        """Whether a CUDA graph contains the whole step."""
+        return self._axes.get("cuda_graph") == "cuda_graph=step"
+
+    @staticmethod
+    def _static(name: str) -> str:
+        """The variable that holds an input of a graph: ``static_inputs``, ``static_inputs_0``."""
+        return f"static_{name.replace('[', '_').replace(']', '')}"
+
+    def _step_graph(self) -> str:
+        """The capture of the whole step, after the optimizer."""
+        names = [*self._inputs(), "labels"]
+        call = f"model({', '.join(map(self._static, names[:-1]))})"
+        forward = [f"output = {call}", "loss = loss_fn(output, static_labels)"]
+        if "amp_bf16" in self._axes:
+            context = f'with torch.autocast("{self._device}", dtype=torch.bfloat16, cache_enabled=False):'
+            forward = [context, *(f"    {line}" for line in forward)]
+        body = ["optimizer.zero_grad(set_to_none=True)", *forward, "loss.backward()", "optimizer.step()", "return loss"]
+        lines = [*self._prepared_inputs(), *(f"{self._static(name)} = {name}.clone()" for name in names)]
+        lines[-1] += "  # of one batch, on the device"
+        return "\n".join([*lines, "", "", "def training_step():", *(f"    {line}" for line in body), "", "", _CAPTURE])
 
     def _call(self) -> str:
         names = self._inputs()

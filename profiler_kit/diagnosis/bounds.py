@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from profiler_kit.diagnosis.account import Account, Cell, step_account
 from profiler_kit.diagnosis.step_work import all_steps, step_works
 from profiler_kit.diagnosis.timing import kernels_of
-from profiler_kit.diagnosis.work_groups import is_host_copy, is_product, short_operators
-from profiler_kit.records.families import is_contraction
+from profiler_kit.diagnosis.work_groups import MEMORY_FAMILIES, is_host_copy, is_product, short_operators
+from profiler_kit.records.families import is_product_family
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import KernelStat, TraceKernel
 from profiler_kit.records.verdict import Bound
@@ -33,10 +33,6 @@ _BOUND_OF_CAUSE: Final[dict[str, Bound]] = {
     "memory allocation": "memory allocation",
     "another stream": "communication",
 }
-# Kernels of these families do few operations per byte.
-MEMORY_FAMILIES: Final = frozenset(
-    {"norm", "pool", "pointwise", "reduce", "index", "cat/copy", "alloc", "memcpy/memset", "optimizer", "loss/softmax"}
-)
 # The host causes compete with busy time as one part, because they all are the host's work.
 HOST_BOUNDS: Final[tuple[Bound, ...]] = ("launches", "python", "synchronization")
 _BOUND_OF_KIND: Final[dict[str, Bound]] = {
@@ -160,9 +156,8 @@ def _kernel_bound(report: Report | TraceReport) -> Bound:
 
 
 def _kernel_kind(kernel: KernelStat | TraceKernel) -> str:
-    family = kernel.family
     if is_host_copy(kernel.name):
         return "copies"
-    if is_contraction(family) or family.startswith(("attention", "rnn")):
+    if is_product_family(kernel.family):
         return "compute"
-    return "memory" if family in MEMORY_FAMILIES else ""
+    return "memory" if kernel.family in MEMORY_FAMILIES else ""

@@ -113,6 +113,7 @@ def rank(
             is_place = levels.get(finding.rule, 0) > 0
             # of a report, the other findings may advise what was measured
             is_minor = isinstance(report, TraceReport) or (is_place and bool(account.cells))
+            is_minor |= finding.saving is not None and finding.trial is None
             is_minor = is_minor and _is_minor(finding, added, alone[finding.rule] or 0.0)
             is_minor |= is_place and (_is_explained(finding, added) or _is_claimed(finding, savings, repaired))
             ordered.append(_at_most(finding, "low") if is_minor else finding)

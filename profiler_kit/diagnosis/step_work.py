@@ -13,13 +13,12 @@ from typing import Final, Generic, TypeVar
 
 from profiler_kit.diagnosis.facts import Facts, facts_of
 from profiler_kit.diagnosis.once import once_per_report
-from profiler_kit.diagnosis.phrases import join_list, plural, quoted_name
-from profiler_kit.diagnosis.recorded import measured_trace, traces_of
+from profiler_kit.diagnosis.phrases import join_list, plural
+from profiler_kit.diagnosis.recorded import traces_of
 from profiler_kit.diagnosis.timing import weighted_median
 from profiler_kit.records.claims import Claim, kernel_claims
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.traces import IdleCause, IdleTime, KernelStat, TraceSummary, idle_by_cause
 
 Match = TypeVar("Match")
@@ -276,12 +275,6 @@ def all_steps(report: Report | TraceReport) -> tuple[StepWork, ...]:
         )
         for trace in traces.traces
     )
-
-
-def run_step(run: ConfigRun) -> StepWork | None:
-    """Return the traced steps of `run` with the idle time of its timed steps; None without a trace."""
-    trace = measured_trace(run)
-    return StepWork(trace=trace, name=quoted_name(run), facts=Facts(), is_measured=True) if trace is not None else None
 
 
 def step_works(report: Report | TraceReport) -> Iterator[StepWork]:

@@ -19,6 +19,10 @@ _COMPILED_KERNEL: Final = re.compile(r"\Atriton_|cpp_fused")
 _FILL: Final = re.compile(r"\Aaten::(fill_|zero_|zeros)\Z|FillFunctor|\AMemset")
 _COPY_TO_TYPE: Final = "aten::_to_copy"
 _COPY: Final = "aten::copy_"
+# Families with few operations per value that they read: memory-bound on every device.
+MEMORY_FAMILIES: Final = frozenset(
+    {"norm", "pool", "pointwise", "reduce", "index", "cat/copy", "alloc", "memcpy/memset", "optimizer", "loss/softmax"}
+)
 # The dispatch of an operator takes 1 to 10 us on a CPU, whatever its size.
 MAX_MEAN_NS: Final = 10_000
 # A step of fewer operators is not slow because of their number.

@@ -48,7 +48,9 @@ def _is_exact(site: WorkSite) -> bool:
 
 def _is_removable(site: WorkSite) -> bool:
     is_step = site.launch_share > MAX_LAUNCH_SHARE or site.saving.median > MAX_SAVING
-    if site.phase in OWN_RULES or site.loop or is_step or site.product_share > MAX_PRODUCT_SHARE:
+    is_layer = bool(site.row) and site.rounds > 1.0  # a row in several places is a part of a layer
+    has_own_rule = site.phase in OWN_RULES or site.loop or site.repeated
+    if has_own_rule or is_step or is_layer or site.product_share > MAX_PRODUCT_SHARE:
         return False
     if site.operator:
         return site.saving.median >= MIN_OPERATOR_SAVING
@@ -65,20 +67,25 @@ def largest_loop(sites: Sequence[WorkSite], least: float) -> WorkSite | None:
     return max(loops, key=lambda site: site.saving.median, default=None)
 
 
+def rows_with(sites: Sequence[WorkSite], operator: str) -> list[WorkSite]:
+    """Return the rows between two products that contain an operator."""
+    return [site for site in sites if operator in site.row.split(", ")]
+
+
 def site_text(site: WorkSite) -> str:
     """Return a place in words: ``train.py(12): clip (512 launches per step)``."""
     launches = f"{plural(round(site.launches), 'launch', 'launches')} per step"
     if site.loop:
         where = f" in {site.within}" if site.within else ""
-        return f"loop of {round(site.rounds)} rounds of {_round_text(site.loop)}{where} ({launches})"
-    row = f"row of {_round_text(site.row)}" if site.row else ""
+        return f"loop of {round(site.rounds)} rounds of {operators_list(site.loop)}{where} ({launches})"
+    row = f"row of {operators_list(site.row)}" if site.row else ""
     name = site.source or site.call or site.module or site.operator or row or "work without a backward pass"
     return f"{name} ({launches})"
 
 
-def _round_text(loop: str) -> str:
-    """Return the first operators of a round in words."""
-    operators = list(dict.fromkeys(loop.split(", ")))
+def operators_list(name: str) -> str:
+    """Return the first operators of a loop's round or a row in words."""
+    operators = list(dict.fromkeys(name.split(", ")))
     return join_list(
         [*operators[:MAX_LISTED_OPERATORS], *(["others"] if len(operators) > MAX_LISTED_OPERATORS else [])]
     )
@@ -88,7 +95,8 @@ def site_claim(site: WorkSite) -> Claim:
     """Return the claim on all work of a place."""
     names: tuple[tuple[Kind, str], ...] = (
         ("function", site.source), ("call", site.call), ("module", site.module), ("loop", site.loop), ("row", site.row),
-        ("operator", site.operator), ("gradient", "" if site.has_gradient else "none"), ("phase", site.phase),
+        ("repeated", site.repeated), ("operator", site.operator),
+        ("gradient", "" if site.has_gradient else "none"), ("phase", site.phase),
     )  # fmt: skip
     return next(Claim("site", kind, name) for kind, name in names if name)
 

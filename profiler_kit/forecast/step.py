@@ -120,12 +120,14 @@ def _replayed(durations: Sequence[float], hosts: Sequence[float]) -> int:
 
 def _modules(calls: Sequence[StepCall], prices: Sequence[Price]) -> tuple[LayerForecast, ...]:
     """Kernel time by module and phase. Rounded so that it sums to the rounded total."""
-    sums: dict[tuple[str, Phase], float] = defaultdict(float)
+    parts: dict[tuple[str, Phase], list[tuple[str, float, float]]] = defaultdict(list)
     for call, price in zip(calls, prices, strict=True):
-        sums[call.path, call.phase] += price.ns
+        parts[call.path, call.phase].append((call.call.op, price.ns, price.spread))
     layers, done = [], 0.0
-    for (path, phase), ns in sums.items():
-        layers.append(LayerForecast(path=path, phase=phase, kernel_ns=round(done + ns) - round(done)))
+    for (path, phase), prices_of_layer in parts.items():
+        ns = sum(part_ns for _, part_ns, _ in prices_of_layer)
+        kernel_ns, high_ns = round(done + ns) - round(done), round(ns * interval_factor(prices_of_layer))
+        layers.append(LayerForecast(path=path, phase=phase, kernel_ns=kernel_ns, high_ns=max(high_ns, kernel_ns)))
         done += ns
     return tuple(layers)
 

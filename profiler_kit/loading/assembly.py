@@ -132,8 +132,17 @@ def _create_objective(
         problems = (
             [Note(subject="loss", text=loss) for loss in losses if isinstance(loss, str)][:1] if not scripts else []
         )
-        preferred = spec.seen.loss if spec.seen is not None and spec.seen.loss in LOSSES else None
-        return Objective(name=AUTO, token_shapes=tokens, scripts=scripts, notes=tuple(problems), preferred=preferred)
+        preferred, named_at = (spec.seen.loss, "") if spec.seen is not None and spec.seen.loss in LOSSES else (None, "")
+        if preferred is None and steps is not None:
+            preferred, named_at = steps.named_loss()
+        return Objective(
+            name=AUTO,
+            token_shapes=tokens,
+            scripts=scripts,
+            notes=tuple(problems),
+            preferred=preferred,
+            named_at=named_at,
+        )
     if not callable(loss_fn):
         raise TargetError(
             f"loss_fn is {type_with_article(loss_fn)}, not a function",

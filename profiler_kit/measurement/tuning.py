@@ -1,52 +1,76 @@
-"""The search of `tune`: greedy, with confirmation.
+"""The search of `tune`: one change after the other on top of the accepted ones, and two answers.
 
-A round runs each candidate, the accepted configuration with one further change, in one fresh process between processes of the
-accepted configuration. The most promising candidates run again, interleaved with it, until the verdict of `statistics` is sure.
-The best one that is surely better and accurate enough is accepted, and the next rounds start from it: first with single changes
-that were surely better before, then with all others. Picking the best of many is partly luck, so `tuning_result` measures the
-gain again.
+Most changes are compared in one process, whose steps with and without the change take turns (`screening`). A change that is
+surely better and accurate enough is accepted, and the next one is tried on top of it. Changes that need a process of their own,
+such as torch.compile, follow in fresh processes. The search has two tracks: the changes that keep the precision make the first
+answer, and those that reduce it, on top of the first, the second. Picking the best of many is partly luck, so `tuning_result`
+measures both answers again, in fresh processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from profiler_kit.measurement.tuning_candidates import (
     are_alternatives,
     are_partners,
     configuration_name,
     is_slow_to_start,
+    negligible,
+    reduces_precision,
     refinements,
+    runs_fresh,
     with_change,
 )
 from profiler_kit.measurement.tuning_processes import TuningProcesses
-from profiler_kit.measurement.tuning_verdicts import MIN_USEFUL, Verdicts
+from profiler_kit.measurement.tuning_verdicts import Verdicts, screened_gain
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.tuning import Attempt, AttemptOutcome, Gain, TuningOptions
 
-BASE_EVERY: Final = 5  # candidates between two processes of the accepted one, so that drift affects both alike
-MAX_ROUNDS: Final = 50
-MAX_CONFIRMED: Final = 2  # candidates of a round that run again
-MAX_PASSES: Final = 3  # further processes of such a candidate, or rounds of processes that take turns
-MAX_IN_TURNS: Final = 4  # candidates of a round that run again in turns, with so many processes each
-TURN_COPIES: Final = 3
-MIN_PROCESSES: Final = 2  # of an accepted configuration: it runs again in a fresh process
-RETRIED_LOSS: Final = 1.05  # a candidate that was worse than this is not tried on top of another change
-FINAL_PASSES: Final = 3  # of the final measurement, for which processes are reserved
-MIN_TUNING_PROCESSES: Final = 12  # the baseline, a candidate, its confirmation, and the final measurement
+MAX_COMPARISONS: Final = 60
+MAX_PASSES: Final = 3  # further processes of a change that needs its own, or rounds of processes that take turns
+TURN_COPIES: Final = 2
+MIN_PROCESSES: Final = 2  # of such a change, if it is accepted
+HOPELESS_LOSS: Final = 1.05  # a change whose first process was worse than this does not run again
+FINAL_PASSES: Final = 2  # of the final measurement, for which processes are reserved
+MIN_TUNING_PROCESSES: Final = 8  # the baseline, the screen, and the final measurement
+NO_TIME: Final = "the time or the number of processes was used up"
 
 ReadConfig = Callable[[str], "RunConfig | str"]  # the configuration of a name, or why it does not apply
+
+
+@dataclass(slots=True, kw_only=True)
+class Track:
+    """The accepted changes of one answer, their configuration, and their gains over each other.
+
+    `reduced`: whether changes that reduce the precision belong to it.
+    """
+
+    config: RunConfig
+    reduced: bool
+    accepted: tuple[str, ...] = ()
+    gains: dict[str, Gain] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        """The goal's figure over that of the baseline, as the search saw it."""
+        ratio = 1.0
+        for gain in self.gains.values():
+            ratio *= gain.ratio
+        return ratio
 
 
 @dataclass(slots=True, kw_only=True)
 class Search:
     """The state of a search.
 
-    - `accepted`: the accepted changes. `config`: the configuration with all of them.
+    - `same`, `reduced`: the answers with the precision of the baseline, and with less.
+    - `expected`: the share of the step that a change may save, by its name, as the diagnosis expects.
+    - `can_screen`: whether the target can be built several times in one process.
     """
 
     processes: TuningProcesses
@@ -54,14 +78,23 @@ class Search:
     info: TargetInfo
     baseline: RunConfig
     read_config: ReadConfig
-    config: RunConfig = field(init=False)
-    accepted: tuple[str, ...] = ()
+    expected: Mapping[str, float] = field(default_factory=dict)
+    can_screen: bool = True
     attempts: list[Attempt] = field(default_factory=list)
+    same: Track = field(init=False)
+    reduced: Track = field(init=False)
     verdicts: Verdicts = field(init=False)
+    _later: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.config = self.baseline
-        self.verdicts = Verdicts(options=self.options, baseline=self.baseline, first_runs=self.processes.first_runs)
+        self.same = Track(config=self.baseline, reduced=False)
+        self.reduced = replace(self.same, reduced=True, gains={})
+        self.verdicts = Verdicts(
+            options=self.options,
+            baseline=self.baseline,
+            first_runs=self.processes.first_runs,
+            screened=self.processes.screened,
+        )
 
     def measure_baseline(self) -> ConfigRun | None:
         """The first process of the baseline; None if Ctrl-C stopped it."""
@@ -70,203 +103,208 @@ class Search:
 
     def run(self, changes: Sequence[str]) -> None:
         """Search `changes`. `measure_baseline` must have succeeded."""
-        number = 0
-        for is_slow in (False, True):
-            candidates = [change for change in dict.fromkeys(changes) if is_slow_to_start(change) is is_slow]
-            while candidates and number < MAX_ROUNDS and not self.processes.interrupted:
-                number += 1
-                candidates = self._round(number, candidates)
+        ordered = sorted(dict.fromkeys(changes), key=lambda change: -self.expected.get(change, 0.0))
+        self._later = [change for change in ordered if self._runs_fresh(change)]
+        quick = [change for change in ordered if change not in self._later]
+        self._know_error()
+        self._try_all(self.same, _exact(quick))
+        self._branch(_reduced(quick))
+        later = _exact(self._later)
+        for track in (self.reduced, self.same) if self.has_reduced else (self.same,):
+            self._try_all(track, later)
+            later = [change for change in later if change in track.accepted]
+        self._branch(_reduced(self._later))
 
-    def _round(self, number: int, changes: Sequence[str]) -> list[str]:
-        """One round over `changes`. Returns the changes for the next one."""
-        changes, later, is_likely = self._due(changes)
-        configs = dict(self._configs(number, changes))
+    @property
+    def has_reduced(self) -> bool:
+        """Whether the second answer is another one than the first."""
+        return self.reduced.config != self.same.config and bool(self.reduced.accepted)
+
+    @property
+    def answers(self) -> tuple[Track, ...]:
+        """The answers with accepted changes."""
+        return (*([self.same] if self.same.accepted else []), *([self.reduced] if self.has_reduced else []))
+
+    def _branch(self, changes: Sequence[str]) -> None:
+        """Try `changes`, which reduce the precision, on the second answer. It starts as the first one."""
+        if not self.has_reduced:
+            self.reduced = replace(self.same, reduced=True, gains=dict(self.same.gains))
+        self._try_all(self.reduced, changes)
+
+    def _runs_fresh(self, change: str) -> bool:
+        return not self.can_screen or self.options.goal == "memory" or runs_fresh(change)
+
+    def _know_error(self) -> None:
+        """Measure the baseline's error if its first process had no time for it."""
+        base = self.processes.first_runs[self.baseline.name]
+        if base.max_relative_error is None and not base.error_note and self.can_screen:
+            self.processes.compare(None, self.baseline)
+
+    def _try_all(self, track: Track, changes: Sequence[str]) -> None:
+        """Try `changes` on `track`; after each accepted one also its refinements, and what lost before and may gain beside it."""
+        queue = list(changes)
+        while queue and len(self.attempts) < MAX_COMPARISONS:
+            change = queue.pop(0)
+            if not self._try(track, change):
+                continue
+            new = [word for word in refinements(change) if word not in queue]
+            is_fresh = self._runs_fresh(change)
+            self._later += [word for word in new if self._runs_fresh(word) and not is_fresh]
+            queue[:0] = [word for word in new if self._runs_fresh(word) == is_fresh]
+            queue += [word for word in self._partners_of(change, track) if word not in queue]
+
+    def _try(self, track: Track, change: str) -> bool:
+        """Whether `change` is accepted on top of `track`, which it then belongs to."""
+        config = self._config_of(track, change)
+        if config is None:
+            return False
+        if self.processes.interrupted or not self._has_room(track, change):
+            self._add(track, change, config, "not tried", "interrupted" if self.processes.interrupted else NO_TIME)
+            return False
+        gain, run, group = self._compare(track, config, change)
+        if run is None:
+            self._add(track, change, config, "not tried", "interrupted" if self.processes.interrupted else NO_TIME)
+            return False
+        outcome, reason = self.verdicts.judge(track.config, config, gain, group or [run], reduced=track.reduced)
+        if outcome == "better" and (not group or (gain is not None and gain.after_processes >= MIN_PROCESSES)):
+            outcome = "accepted"
+        self._add(track, change, config, outcome, reason, gain)
+        if outcome != "accepted":
+            return False
+        assert gain is not None
+        replaced = [word for word in track.accepted if are_alternatives(change, word)]
+        kept = {word: value for word, value in track.gains.items() if word not in replaced}
+        # a change that replaces another one was compared with it
+        lost = [track.gains[word] for word in replaced if word in track.gains]
+        track.gains = {**kept, change: _after(lost, gain)}
+        track.accepted = with_change(track.accepted, change)
+        track.config = config
+        self.processes.on_progress(f"so far: {config.name}, {gain.saved} with {change}")
+        return True
+
+    def _config_of(self, track: Track, change: str) -> RunConfig | None:
+        """The configuration of `change` on top of `track`; None if it was tried, or does not apply, which becomes an attempt."""
+        config = self.read_config(configuration_name(with_change(track.accepted, change)))
+        if isinstance(config, str):
+            reason: str | None = config
+        elif config.name in (track.config.name, self.baseline.name):
+            reason = "no effect here"
+        else:
+            base = self.processes.first_runs[self.baseline.name]
+            reason = negligible(change, base) if not self.options.changes else None
+        if reason is None:
+            assert isinstance(config, RunConfig)
+            tried = any(a.config == config.name and a.base == track.config.name and a.round for a in self.attempts)
+            return None if tried else config
+        if all(attempt.change != change for attempt in self.attempts):
+            attempt = Attempt(round=0, change=change, base="", config="", outcome="not applicable", reason=reason)
+            self.attempts.append(attempt)
+        return None
+
+    def _reserve(self, track: Track) -> int:
+        """The processes that must remain for the final measurement of all answers, with one of `track`."""
+        has_two = self.has_reduced or (track.reduced and bool(self.same.accepted))
+        return (2 + has_two) * FINAL_PASSES
+
+    def _has_room(self, track: Track, change: str) -> bool:
+        """Whether the limits allow to try `change`, and to measure the answers with it afterwards."""
+        reserve = self._reserve(track)
+        if self._runs_fresh(change):
+            is_slow = is_slow_to_start(change)
+            return self.processes.has_room(MIN_PROCESSES, reserve=reserve, starts_slowly=is_slow)
+        return self.processes.has_room_to_compare(reserve=reserve)
+
+    def _compare(
+        self, track: Track, config: RunConfig, change: str
+    ) -> tuple[Gain | None, ConfigRun | None, list[ConfigRun]]:
+        """The gain of `config` over that of `track`, the run of `config`, and the fresh processes behind it, if any.
+
+        What fails beside another model may work alone.
+        """
+        if not self._runs_fresh(change):
+            answer = self.processes.compare(track.config, config)
+            failure = answer.run.failure if answer is not None else None
+            if answer is None or failure is None or failure.kind == "target":
+                return (screened_gain(answer) if answer else None), (answer.run if answer else None), []
+        group = self._fresh_processes(track.config, config, change, self._reserve(track))
+        run = next((run for run in group if run.config == config), None)
+        return self.verdicts.gain(track.config, config, group), run, group
+
+    def _fresh_processes(self, base: RunConfig, config: RunConfig, purpose: str, reserve: int) -> list[ConfigRun]:
+        """Fresh processes of both configurations, until the difference is sure or hopeless."""
         group: list[ConfigRun] = []
         self.verdicts.groups.append(group)
-        reserve = 2 * FINAL_PASSES
-        purpose = f"round {number}"
-        if configs:
-            candidates = list(configs.values())
-            confirmations = MIN_PROCESSES
-            if is_likely and not self.takes_turns:
-                candidates, confirmations = candidates * MIN_PROCESSES, 0
-            order = list(_with_base(self.config, candidates))
-            group += self.processes.measure(order, purpose, reserve=reserve + confirmations)
-        names = {run.config.name for run in group}
-        for change, config in configs.items():
-            if config.name not in names:
-                reason = (
-                    "interrupted" if self.processes.interrupted else "the time or the number of processes was used up"
-                )
-                self._add(number, change, config, "not tried", reason)
-        measured = {change: config for change, config in configs.items() if config.name in names}
-        winner = self._confirm(measured, group, purpose, reserve)
-        for change, config in measured.items():
-            gain = self.verdicts.gain(self.config, config, group)
-            outcome, reason = self.verdicts.judge(self.config, config, gain, group)
-            if change == winner:
-                outcome, reason = "accepted", ""
-            elif outcome == "better":
-                reason = f"{winner} was better" if winner is not None else "not run again: the limits were reached"
-            self._add(number, change, config, outcome, reason, gain)
-        if winner is None:
-            return later
-        self.accepted = with_change(self.accepted, winner)
-        self.config = measured[winner]
-        return list(dict.fromkeys([*self._next_changes(number, winner), *later]))
-
-    def _due(self, changes: Sequence[str]) -> tuple[list[str], list[str], bool]:
-        """The changes of the next round, those of later rounds, and whether the next round has a single, likely one.
-
-        A change that was surely better in an earlier round runs alone: it is likely to be accepted, and the others then start
-        from it.
-        """
-        last = {attempt.change: attempt.outcome for attempt in self.attempts}
-        likely = next((change for change in changes if last.get(change) == "better"), None)
-        if likely is None:
-            return list(changes), [], False
-        return [likely], [change for change in changes if change != likely], True
-
-    def _configs(self, number: int, changes: Sequence[str]) -> Iterator[tuple[str, RunConfig]]:
-        """The configurations of `changes` on top of the accepted ones. Those that do not apply become attempts."""
-        names = {self.config.name, self.baseline.name}
-        for change in changes:
-            config = self.read_config(configuration_name(with_change(self.accepted, change)))
-            if isinstance(config, str):
-                if all(attempt.change != change for attempt in self.attempts):
-                    self.attempts.append(
-                        Attempt(round=0, change=change, base="", config="", outcome="not applicable", reason=config)
-                    )
-            elif config.name not in names:
-                names.add(config.name)
-                yield change, config
+        group += self.processes.measure([base, config], purpose, reserve=reserve)
+        for number in range(MAX_PASSES):
+            gain = self.verdicts.gain(base, config, group)
+            if gain is None or gain.ratio > HOPELESS_LOSS or any(run.failure is not None for run in group):
+                break
+            if gain.after_processes >= MIN_PROCESSES and gain.outcome in ("better", "worse"):
+                break
+            more = None
+            if self.takes_turns:
+                turns = self.processes.measure_in_turns
+                more = turns([base, config], purpose, copies=TURN_COPIES, reserve=reserve)
+            if more is None:
+                pair = [base, config] if number % 2 else [config, base]
+                more = self.processes.measure(pair, purpose, reserve=reserve)
+            if not more:
+                break
+            group += more
+        return group
 
     @property
     def takes_turns(self) -> bool:
         """Whether processes that are compared take turns. Peaks of memory need none."""
         return self.options.goal != "memory" and self.processes.takes_turns()
 
-    def _confirm(self, configs: dict[str, RunConfig], group: list[ConfigRun], purpose: str, reserve: int) -> str | None:
-        """The change of the best candidate that is surely better; the most promising ones run again. None without any."""
-        purpose = f"{purpose}, again"
-        if self.takes_turns:
-            runs = self._in_turns(self._promising(configs, group, highest="low"), purpose, reserve)
-            if runs is not None:
-                return self._best_in_turns(configs, group, purpose, reserve, runs)
-        for change, config in self._promising(configs, group)[:MAX_CONFIRMED]:
-            for number in range(MAX_PASSES):
-                if self._is_accepted(config, group):
-                    break
-                pair = [config, self.config] if number % 2 else [self.config, config]
-                runs = self.processes.measure(pair, purpose, reserve=reserve)
-                group += runs
-                if len(runs) < len(pair) or any(run.failure is not None for run in runs):
-                    break
-            if self._is_accepted(config, group):
-                return change
-        return None
-
-    def _best_in_turns(
-        self, configs: dict[str, RunConfig], group: list[ConfigRun], purpose: str, reserve: int, runs: list[ConfigRun]
-    ) -> str | None:
-        """The change of the best candidate that is surely better after `runs`, the first round; more rounds follow if none is."""
-        for number in range(MAX_PASSES):
-            group += runs
-            promising = self._promising(configs, group)
-            accepted = [change for change, config in promising if self._is_accepted(config, group)]
-            if accepted:
-                return accepted[0]
-            more = self._in_turns(promising, purpose, reserve) if number < MAX_PASSES - 1 else None
-            if more is None:
-                break
-            runs = more
-        return None
-
-    def _in_turns(
-        self, promising: Sequence[tuple[str, RunConfig]], purpose: str, reserve: int
-    ) -> list[ConfigRun] | None:
-        """A round of the accepted configuration and the best candidates; None if it is not possible or needed."""
-        due = [config for _, config in promising[:MAX_IN_TURNS]]
-        return self.processes.measure_in_turns([self.config, *due], purpose, copies=TURN_COPIES, reserve=reserve)
-
-    def _promising(
-        self, configs: dict[str, RunConfig], group: Sequence[ConfigRun], highest: Literal["ratio", "low"] = "ratio"
-    ) -> list[tuple[str, RunConfig]]:
-        """The candidates that seem to be better by a useful gain, the best ones first; with `low`, those that may be better.
-
-        A single process of a step that waits for the host says little about a change.
-        """
-        ranked = []
-        for change, config in configs.items():
-            gain = self.verdicts.gain(self.config, config, group)
-            if gain is None or (gain.low if highest == "low" else gain.ratio) > 1 - MIN_USEFUL:
-                continue
-            if self.verdicts.judge(self.config, config, gain, group)[0] in ("better", "same"):
-                ranked.append((gain.ratio, change))
-        return [(change, configs[change]) for _, change in sorted(ranked)]
-
-    def _is_accepted(self, config: RunConfig, group: Sequence[ConfigRun]) -> bool:
-        """Whether `config` is surely better than the accepted configuration, accurate, and ran in `MIN_PROCESSES`."""
-        gain = self.verdicts.gain(self.config, config, group)
-        if gain is None or gain.after_processes < MIN_PROCESSES:
-            return False
-        return self.verdicts.judge(self.config, config, gain, group)[0] == "better"
-
-    def _next_changes(self, number: int, winner: str) -> list[str]:
-        """The changes for the next round, the most promising ones first."""
-        ranked = []
-        for attempt in self.attempts:
-            if attempt.round != number or attempt.outcome in ("inaccurate", "failed"):
-                continue
-            if are_alternatives(attempt.change, winner):
-                continue  # the winner itself, or a worse alternative to it
-            ratio = attempt.gain.ratio if attempt.gain is not None else 1.0
-            is_partner = are_partners(attempt.change, winner)
-            is_open = attempt.outcome == "not tried" or ratio <= 1 - MIN_USEFUL
-            is_retried = number == 1 and attempt.outcome == "same" and ratio < RETRIED_LOSS
-            if is_partner or is_open or is_retried:
-                ranked.append((ratio, attempt.change))
-        earlier = {change: 1.0 for change in self._partners_of(winner) if change not in {word for _, word in ranked}}
-        ranked += [(ratio, change) for change, ratio in earlier.items()]
-        return [*refinements(winner), *(change for _, change in sorted(ranked))]
-
-    def _partners_of(self, winner: str) -> Iterator[str]:
-        """Changes that lost in an earlier round and may gain beside `winner`."""
-        for attempt in self.attempts:
-            is_measured = attempt.outcome in ("same", "worse", "better")
-            if is_measured and are_partners(attempt.change, winner) and attempt.change not in self.accepted:
-                yield attempt.change
+    def _partners_of(self, winner: str, track: Track) -> Iterator[str]:
+        """Changes that were not accepted and may gain beside `winner`, each once."""
+        for change in dict.fromkeys(attempt.change for attempt in self.attempts):
+            is_measured = any(a.change == change and a.outcome in ("same", "worse", "better") for a in self.attempts)
+            if is_measured and are_partners(change, winner) and change not in track.accepted:
+                yield change
 
     def _add(
         self,
-        number: int,
+        track: Track,
         change: str,
         config: RunConfig,
         outcome: AttemptOutcome,
         reason: str,
         gain: Gain | None = None,
     ) -> None:
-        run = self.processes.first_runs.get(config.name)
+        run = self.verdicts.checked_run(config)
         self.attempts.append(
             Attempt(
-                round=number,
+                round=1 + max((attempt.round for attempt in self.attempts), default=0),
                 change=change,
-                base=self.config.name,
+                base=track.config.name,
                 config=config.name,
                 outcome=outcome,
-                reason=reason,
+                reason=reason if outcome != "accepted" else "",
                 gain=gain,
+                ratio=track.ratio * gain.ratio if gain is not None else None,
+                expected=self.expected.get(change),
+                reduced=reduces_precision(change),
                 peak_bytes=run.peak_allocated_bytes if run is not None else None,
                 max_relative_error=run.max_relative_error if run is not None else None,
             )
         )
 
 
-def _with_base(base: RunConfig, candidates: Sequence[RunConfig]) -> Iterator[RunConfig]:
-    """`candidates` between processes of `base`, two of them early: a round may end for lack of time."""
-    yield base
-    yield from candidates[:1]
-    for start in range(1, len(candidates), BASE_EVERY):
-        yield base
-        yield from candidates[start : start + BASE_EVERY]
-    yield base
+def _exact(changes: Sequence[str]) -> list[str]:
+    return [change for change in changes if not reduces_precision(change)]
+
+
+def _reduced(changes: Sequence[str]) -> list[str]:
+    return [change for change in changes if reduces_precision(change)]
+
+
+def _after(lost: Sequence[Gain], gain: Gain) -> Gain:
+    """`gain` over the configuration without the changes of `lost`, which it replaces."""
+    for earlier in lost:
+        gain = replace(
+            gain, ratio=gain.ratio * earlier.ratio, low=gain.low * earlier.low, high=gain.high * earlier.high
+        )
+    return gain

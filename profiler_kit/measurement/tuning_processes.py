@@ -1,4 +1,4 @@
-"""Fresh processes for a search over configurations: they run in a given order, within limits, and all results are kept."""
+"""The processes of a search over configurations, within limits: one that compares them, and fresh ones. All results are kept."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from profiler_kit.measurement import sweep
+from profiler_kit.measurement.screening import Screen
 from profiler_kit.measurement.turns import rounds
 from profiler_kit.measurement.visits import Round, RoundProgress, Visit, report_round
 from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import Screened
 from profiler_kit.records.progress import OnProcess, ProcessStart
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetSpec
@@ -28,15 +30,22 @@ MAX_BASELINE_S: Final = 20.0
 SHORTER_SHARE: Final = 0.6  # of the time of the baseline's first process, which a later one is expected to take
 FINAL_SHARE: Final = 0.6  # of the mean time of a process, which one of the final measurement takes: it has no checks
 STEPS_S: Final = 1.2  # half of it for timed steps: the spread between processes decides, not that of steps
-TURNS_S: Final = 2.4  # the same for a process that takes turns
+FINAL_COPIES: Final = 2  # of each configuration in the final measurement, also without time for them
+TURNS_S: Final = 1.2  # the same for a process that takes turns
 TIMED_STEPS: Final = 30  # warm-up and timed steps
 CHECKED_STEPS: Final = 100  # also traced steps and checks, one of them in float64, of a noisy or slower process
 MIN_TIMED_STEPS: Final = 5
 MAX_TIMED_STEPS: Final = 50
 MAX_SLOWDOWN: Final = 5.0  # a slower change needs no exact figures
 MIN_LIMIT_S: Final = 30.0
+# Of a comparison in one process. Most need less, because they end when the difference is sure.
+COMPARISON_SHARE: Final = 1 / 40  # of the search's time
+MIN_COMPARISON_S: Final = 1.0
+COMPARED_STEPS: Final = 12  # of both sides together, if the time allows
+MAX_COMPARISON_SHARE: Final = 1 / 5
 LONG_START: Final = "compile"  # the first step of this axis may take minutes
-LONG_START_SHARE: Final = 0.6  # of the remaining time: a useful result must run again
+LONG_START_SHARE: Final = 0.5  # of the remaining time: a useful result must run again
+LONG_START_S: Final = 20.0  # the time that must remain for a first step that compiles
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +80,7 @@ class TuningProcesses:
 
     - `read_trace`: adds to a run the results from its trace.
     - `first_runs`: the first process of each configuration by name, with kernels and, if requested, checks.
+    - `screen`: compares configurations in one process. `screened`: their runs by name, with errors if they were checked.
     - `count`: the processes that have started. `max_count`: the largest number of them; None without a limit.
     - `deadline_s`: the time, on the monotonic clock, after which no process of the search starts.
     - `interrupted`: Ctrl-C has stopped a measurement.
@@ -83,15 +93,18 @@ class TuningProcesses:
     read_trace: Callable[[ConfigRun, Path], ConfigRun]
     on_progress: OnProgress
     on_process: OnProcess
+    screen: Screen
     max_count: int | None = None
     timeout_s: float | None = None
     first_runs: dict[str, ConfigRun] = field(default_factory=dict)
+    screened: dict[str, ConfigRun] = field(default_factory=dict)
     count: int = 0
     interrupted: bool = False
     start_s: float = field(default_factory=lambda: time.monotonic())
     _measured_s: list[float] = field(default_factory=list)
     _running_s: float = 0.0  # of sequences after the baseline's, each from the start of its first process
     _preparing_s: float = 0.0  # of the last sequence, until its first process started
+    _comparison_s: float = 0.0  # of the longest comparison in one process
 
     @property
     def deadline_s(self) -> float:
@@ -113,12 +126,47 @@ class TuningProcesses:
         needed_s = (first_run.needed_ns or 0) * 1e-9
         return SHORTER_SHARE * (needed_s if self._may_overlap() and needed_s else self._measured_s[0])
 
-    def has_room(self, processes: int, *, reserve: int = 0) -> bool:
+    def has_room(self, processes: int, *, reserve: int = 0, starts_slowly: bool = False) -> bool:
         """Whether `processes` more, and `reserve` shorter ones of the final measurement, fit into the limits."""
-        if self.max_count is not None and self.count + processes + reserve > self.max_count:
+        if not self._may_start(processes + reserve):
             return False
         start_s = self._preparing_s if reserve else 0.0  # nothing prepares beside the first process of a sequence
+        start_s += LONG_START_S if starts_slowly else 0.0
         return time.monotonic() + start_s + (processes + FINAL_SHARE * reserve) * self.mean_s <= self.deadline_s
+
+    def has_room_to_compare(self, *, reserve: int) -> bool:
+        """Whether one more comparison in one process, and `reserve` fresh processes after it, fit into the limits."""
+        if not self._may_start((not self.screen.is_running) + reserve):
+            return False
+        needed_s = max(self._comparison_s, self._budget_of_comparison_s) + FINAL_SHARE * reserve * self.mean_s
+        return time.monotonic() + needed_s <= self.deadline_s
+
+    @property
+    def _budget_of_comparison_s(self) -> float:
+        """The time for the steps of a comparison."""
+        first = next(iter(self.first_runs.values()), None)
+        step_s = first.step_ns.median * 1e-9 if first is not None and first.step_ns is not None else 0.0
+        needed_s = max(MIN_COMPARISON_S, COMPARISON_SHARE * self.budget_s, COMPARED_STEPS * step_s)
+        return min(needed_s, MAX_COMPARISON_SHARE * self.budget_s)
+
+    def compare(self, base: RunConfig | None, config: RunConfig) -> Screened | None:
+        """`config` compared with `base` in one process, or only checked without one; None after Ctrl-C."""
+        if self.interrupted:
+            return None
+        begin_s = time.monotonic()
+        self.count += not self.screen.is_running
+        self.on_process(ProcessStart(number=self.count, count=self.count, name=f"comparing: {config.name}"))
+        try:
+            answer = self.screen.compare(base, config, budget_s=self._budget_of_comparison_s)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            self.screen.close()
+            answer = None
+        self.on_process(None)
+        if answer is not None:
+            self.screened[config.name] = answer.run
+            self._comparison_s = max(self._comparison_s, time.monotonic() - begin_s)
+        return answer
 
     def measure(
         self, configs: Sequence[RunConfig], purpose: str, *, reserve: int = 0, checks: bool = True, final: bool = False
@@ -140,7 +188,7 @@ class TuningProcesses:
                 ahead = sequence.waiting
                 has_room = self.has_room(1 + ahead, reserve=reserve)
                 if final:
-                    has_room = self.max_count is None or self.count + ahead < self.max_count
+                    has_room = self._may_start(1 + ahead)
                 if not has_room:
                     return
                 is_first = config.name not in planned and config.name not in self.first_runs
@@ -163,9 +211,13 @@ class TuningProcesses:
         is no room for all. Long steps need no turns.
         """
         due = [config for config in configs if not self._has_failed(config)]
-        while copies > 1 and not self._has_room_for_timing(copies * len(due), reserve, final):
+        fewest = FINAL_COPIES if final else 1
+        while copies > fewest and not self.has_room(0, reserve=copies * len(due) + reserve):
             copies -= 1
-        if self.interrupted or len(due) < 2 or not self._has_room_for_timing(copies * len(due), reserve, final):
+        has_room = (
+            self._may_start(copies * len(due)) if final else self.has_room(0, reserve=copies * len(due) + reserve)
+        )
+        if self.interrupted or len(due) < 2 or not has_room:
             return None
         visits = [
             replace(self._visit(config, is_first=False), budget_s=TURNS_S, steps=None, again=True, further=True)
@@ -186,17 +238,16 @@ class TuningProcesses:
         earlier = self.first_runs.get(config.name)
         return earlier is not None and earlier.failure is not None
 
-    def _has_room_for_timing(self, processes: int, reserve: int, final: bool) -> bool:
-        """Whether `processes` that only time steps fit into the limits beside the reserve; `final` ignores the time."""
-        if final:
-            return self.max_count is None or self.count + processes <= self.max_count
-        return self.has_room(0, reserve=processes + reserve)
+    def _may_start(self, processes: int) -> bool:
+        """Whether the limit of their number allows `processes` more."""
+        return self.max_count is None or self.count + processes <= self.max_count
 
     def _run(self, sequence: _Sequence, entries: Iterator[Visit | Round]) -> list[ConfigRun]:
         """The runs of `entries` that finished, failures included."""
         runs: list[ConfigRun] = []
         if self.interrupted:
             return runs
+        self.screen.close()  # it would hold memory, and perhaps keep a core busy
         call_s = last_s = time.monotonic()
 
         def on_start(visit: Visit) -> None:

@@ -1,31 +1,33 @@
-"""The final measurement of `tune`: the chosen configuration against the baseline, in processes that the search does not share.
-
-Without each accepted change, it runs too, so that its contribution is known.
-"""
+"""The final measurement of `tune`: both answers against the baseline, in fresh processes that the search does not share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.configurations.script_lines import code_blocks
-from profiler_kit.measurement.tuning import FINAL_PASSES, Search
-from profiler_kit.measurement.tuning_candidates import configuration_name, without_change
-from profiler_kit.measurement.tuning_verdicts import completed, product
+from profiler_kit.measurement.tuning import FINAL_PASSES, Search, Track
+from profiler_kit.measurement.tuning_candidates import configuration_name, runs_fresh, without_change
+from profiler_kit.measurement.tuning_verdicts import MIN_USEFUL, completed, product, screened_gain
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.tuning import Attempt, CodeBlock, Contribution, Gain, TuningOutcome, TuningSide
+from profiler_kit.records.tuning import (
+    Attempt,
+    CodeBlock,
+    Contribution,
+    Gain,
+    TuningAnswer,
+    TuningOutcome,
+    TuningSide,
+)
 from profiler_kit.statistics.host_load import disturbance_of
 from profiler_kit.statistics.intervals import median_interval
-from profiler_kit.statistics.noise import MIN_DEVICE_SPREAD_SHARE, fills_step
 from profiler_kit.units import percent
 
-HOST_FINAL_PASSES: Final = 5  # where the host decides the length of the step, processes differ more
-FINAL_TURN_COPIES: Final = 6  # processes of each configuration, where they take turns
-MORE_PASSES: Final = 2  # while the outcome is not sure
-LEAVE_ONE_OUT_PASSES: Final = 2
+PASSES: Final = 3  # processes of each side where they do not take turns
+TURN_COPIES: Final = 5  # processes of each side in a round, where they do
+MORE_PASSES: Final = 3  # while an answer is not sure
 PURPOSE: Final = "final measurement"
 
 
@@ -43,117 +45,145 @@ class SearchResult:
     attempts: tuple[Attempt, ...]
     code: tuple[CodeBlock, ...]
     error_limit: float | None
+    reduced: TuningAnswer | None
     notes: tuple[str, ...]
 
 
 def measure_result(search: Search) -> SearchResult:
     """The result of a finished or interrupted `search`, after the final measurement."""
-    group, without = _measure_again(search)
-    return _result(search, group, without)
+    alone = {change: gain for track in search.answers for change, gain in _leave_one_out(search, track)}
+    group = _measure_again(search)
+    return _result(search, group, alone)
 
 
-def _final_passes(search: Search) -> int:
-    """The passes of the final measurement: more where the host decides, if there is room."""
-    is_device_bound = fills_step(search.processes.first_runs[search.baseline.name], MIN_DEVICE_SPREAD_SHARE)
-    if is_device_bound or search.options.goal == "memory" or not search.processes.has_room(2 * HOST_FINAL_PASSES):
-        return FINAL_PASSES
-    return HOST_FINAL_PASSES
+def _leave_one_out(search: Search, track: Track) -> Iterator[tuple[tuple[bool, str], Contribution]]:
+    """What each of several changes contributes beside the others, compared in one process, as far as there is time."""
+    if len(track.accepted) < 2 or not search.can_screen or search.options.goal == "memory":
+        return
+    if any(runs_fresh(change) for change in track.accepted):
+        return
+    for change in track.accepted:
+        config = search.read_config(configuration_name(without_change(track.accepted, change)))
+        reserve = PASSES * (1 + len(search.answers))
+        if isinstance(config, str) or not search.processes.has_room_to_compare(reserve=reserve):
+            continue
+        answer = search.processes.compare(config, track.config)
+        gain = screened_gain(answer) if answer is not None else None
+        if gain is not None:
+            yield (
+                (track.reduced, change),
+                Contribution(
+                    change=change,
+                    without=config.name,
+                    method="leave-one-out",
+                    gain=gain,
+                    without_peak_bytes=_peak(search, config),
+                ),
+            )
 
 
-def _measure_again(search: Search) -> tuple[list[ConfigRun], dict[str, RunConfig]]:
-    """Fresh processes of the baseline and the chosen configuration, interleaved, and of it without each change.
-
-    Returns the runs, and the configurations without one change by that change.
-    """
+def _measure_again(search: Search) -> list[ConfigRun]:
+    """Fresh processes of the baseline and of each answer, interleaved: until the answers are sure, or the time is used up."""
     group: list[ConfigRun] = []
-    if not search.accepted or search.processes.interrupted:
-        return group, {}
+    if not search.answers or search.processes.interrupted:
+        return group
     search.verdicts.groups.append(group)
-    without = _configs_without(search)
-    if search.takes_turns:
-        configs = [search.baseline, search.config, *without.values()]
-        in_turns = partial(search.processes.measure_in_turns, purpose=PURPOSE, copies=FINAL_TURN_COPIES)
-        runs = in_turns(configs, final=True)
-        if runs is None and without:  # too many processes
-            without = {}
-            runs = in_turns(configs[:2], final=True)
-        if runs is not None:
-            group += runs
-            for _ in range(MORE_PASSES):
-                more = in_turns(configs[:2]) if not _is_sure(search, group) else None
-                if more is None:
-                    break
-                group += more
-            return group, without
-    passes = _final_passes(search)
-    if not search.processes.has_room(0, reserve=2 * passes + LEAVE_ONE_OUT_PASSES * len(without)):
-        without = {}
-    order: list[RunConfig] = []
-    for number in range(passes):
-        middle = list(without.values()) if number < LEAVE_ONE_OUT_PASSES else []
-        turn = [search.baseline, *middle, search.config]
-        order += turn[::-1] if number % 2 else turn
-    group += search.processes.measure(
-        order, PURPOSE, checks=False, final=True
-    )  # one call: the next ones prepare meanwhile
-    for _ in range(MORE_PASSES):
-        if _is_sure(search, group) or not search.processes.has_room(2):
+    configs = [search.baseline, *(track.config for track in search.answers)]
+    for number in range(1 + MORE_PASSES):
+        is_first = number == 0
+        more = None
+        if search.takes_turns:
+            more = search.processes.measure_in_turns(configs, PURPOSE, copies=TURN_COPIES, final=is_first)
+        if more is None and (is_first or search.processes.has_room(0, reserve=len(configs))):
+            has_room = search.processes.has_room(0, reserve=PASSES * len(configs))
+            passes = (PASSES if has_room else FINAL_PASSES) if is_first else 1
+            order = [config for n in range(passes) for config in (configs[::-1] if (n + number) % 2 else configs)]
+            more = search.processes.measure(order, PURPOSE, checks=False, final=is_first)
+        group += more or []
+        if not more or all(_is_sure(search, track, group) for track in search.answers):
             break
-        pair = [search.config, search.baseline]
-        group += search.processes.measure(pair, PURPOSE, checks=False, final=True)
-    return group, without
+    return group
 
 
-def _configs_without(search: Search) -> dict[str, RunConfig]:
-    if len(search.accepted) < 2:
-        return {}
-    configs: dict[str, RunConfig] = {}
-    for change in search.accepted:
-        config = search.read_config(configuration_name(without_change(search.accepted, change)))
-        if not isinstance(config, str) and config.name != search.config.name:
-            configs[change] = config
-    return configs
-
-
-def _is_sure(search: Search, group: Sequence[ConfigRun]) -> bool:
-    gain = search.verdicts.gain(search.baseline, search.config, group)
+def _is_sure(search: Search, track: Track, group: Sequence[ConfigRun]) -> bool:
+    gain = _final_gain(search, track, group)
     return gain is not None and gain.outcome in ("better", "worse")
 
 
-def _result(search: Search, group: Sequence[ConfigRun], without: dict[str, RunConfig]) -> SearchResult:
-    gain = search.verdicts.gain(search.baseline, search.config, group) if group else None
-    outcome: TuningOutcome = "nothing better"
-    if search.processes.interrupted:
-        outcome = "interrupted"
-    elif search.accepted:
-        is_better = gain is not None and gain.outcome == "better" and not _failures(search, group)
-        outcome = "better" if is_better else "not confirmed"
-    base = search.processes.first_runs[search.baseline.name]
+def _final_gain(search: Search, track: Track, group: Sequence[ConfigRun]) -> Gain | None:
+    """The gain over the baseline in `group`.
+
+    The search has established it, in other processes and with a level of its own. Only this one hypothesis is left, so its 95 %
+    interval decides.
+    """
+    gain = search.verdicts.gain(search.baseline, track.config, group) if group else None
+    if gain is None or gain.high >= 1.0 or gain.ratio > 1 - MIN_USEFUL:
+        return gain
+    return replace(gain, outcome="better", reason="")
+
+
+def _result(search: Search, group: Sequence[ConfigRun], alone: dict[tuple[bool, str], Contribution]) -> SearchResult:
+    base = search.verdicts.checked_run(search.baseline)
+    assert base is not None
     every_run = [run for runs in search.verdicts.groups for run in runs] or [base]
-    limit = search.options.error_limit(base.max_relative_error)
-    chosen = _final_side(search, search.config, group or every_run) if search.accepted else None
-    code: tuple[CodeBlock, ...] = ()
-    if outcome == "better" and chosen is not None:
-        device = search.processes.device
-        code = code_blocks(search.accepted, search.config, search.info, device=device, rows=chosen.samples)
+    same = _answer(search, search.same, group, every_run, alone) if search.same.accepted else None
+    outcome: TuningOutcome = "interrupted" if search.processes.interrupted else "nothing better"
     return SearchResult(
-        outcome=outcome,
-        baseline=_final_side(search, search.baseline, group or every_run),
-        chosen=chosen,
-        gain=gain,
-        estimate=product([a.gain for a in search.attempts if a.outcome == "accepted" and a.gain is not None]),
-        changes=search.accepted,
-        contributions=tuple(_contributions(search, group, without, gain)),
+        outcome=same.outcome if same is not None else outcome,
+        baseline=_side(search, search.baseline, group or every_run),
+        chosen=same.chosen if same is not None else None,
+        gain=same.gain if same is not None else None,
+        estimate=same.estimate if same is not None else None,
+        changes=search.same.accepted,
+        contributions=same.contributions if same is not None else (),
         attempts=tuple(search.attempts),
-        code=code,
-        error_limit=limit if limit != float("inf") else None,
+        code=same.code if same is not None else (),
+        error_limit=_limit(search, base, reduced=False),
+        reduced=_answer(search, search.reduced, group, every_run, alone) if search.has_reduced else None,
         notes=tuple(dict.fromkeys([*_failures(search, group), *_load_notes(search, group or every_run), *base.notes])),
     )
 
 
+def _answer(
+    search: Search,
+    track: Track,
+    group: Sequence[ConfigRun],
+    every_run: Sequence[ConfigRun],
+    alone: dict[tuple[bool, str], Contribution],
+) -> TuningAnswer:
+    """The answer of `track`, with the lines to paste if the final measurement confirms it."""
+    gain = _final_gain(search, track, group)
+    outcome: TuningOutcome = "interrupted" if search.processes.interrupted else "not confirmed"
+    has_failed = any(run.failure is not None for run in group if run.config == track.config)
+    if outcome != "interrupted" and gain is not None and gain.outcome == "better" and not has_failed:
+        outcome = "better"
+    chosen = _side(search, track.config, group or every_run)
+    code: tuple[CodeBlock, ...] = ()
+    if outcome == "better":
+        device = search.processes.device
+        code = code_blocks(track.accepted, track.config, search.info, device=device, rows=chosen.samples)
+    base = search.verdicts.checked_run(search.baseline)
+    return TuningAnswer(
+        outcome=outcome,
+        chosen=chosen,
+        gain=gain,
+        estimate=product(list(track.gains.values())),
+        changes=track.accepted,
+        contributions=tuple(_contributions(search, track, gain, alone)),
+        code=code,
+        error_limit=_limit(search, base, reduced=track.reduced),
+    )
+
+
+def _limit(search: Search, base: ConfigRun | None, *, reduced: bool) -> float | None:
+    """The largest accepted error; None where it is unknown or without a limit."""
+    limit = search.options.error_limit(base.max_relative_error if base is not None else None, reduced=reduced)
+    return limit if limit != float("inf") else None
+
+
 def _failures(search: Search, group: Sequence[ConfigRun]) -> list[str]:
-    """The failures of the chosen configuration in the final measurement."""
-    failures = [run.failure for run in group if run.config == search.config and run.failure is not None]
+    """The failures of the answers in the final measurement."""
+    failures = [run.failure for run in group if run.config != search.baseline and run.failure is not None]
     return [f"A process of the final measurement failed: {failure.message}" for failure in failures]
 
 
@@ -168,48 +198,42 @@ def _load_notes(search: Search, group: Sequence[ConfigRun]) -> Iterator[str]:
         )
 
 
-def _final_side(search: Search, config: RunConfig, group: Sequence[ConfigRun]) -> TuningSide:
+def _peak(search: Search, config: RunConfig) -> int | None:
+    run = search.verdicts.checked_run(config)
+    return run.peak_allocated_bytes if run is not None else None
+
+
+def _side(search: Search, config: RunConfig, group: Sequence[ConfigRun]) -> TuningSide:
     runs = completed(config, group)
-    first = search.processes.first_runs[config.name]
-    steps = [ns for run in runs for ns in run.steps_ns]
+    checked = search.verdicts.checked_run(config)
+    assert checked is not None
+    steps = [ns for run in runs or [checked] for ns in run.steps_ns]
     peaks = [run.peak_allocated_bytes for run in runs if run.peak_allocated_bytes is not None]
     return TuningSide(
         config=config,
         step_ns=median_interval(steps) if steps else None,
         process_ns=tuple(run.step_ns.median for run in runs if run.step_ns is not None),
-        samples=first.samples,
-        peak_bytes=max(peaks, default=first.peak_allocated_bytes),
-        max_relative_error=first.max_relative_error,
-        gradient_l2_relative_error=first.gradient_l2_relative_error,
-        repeatable=first.repeatable,
+        samples=checked.samples,
+        peak_bytes=max(peaks, default=checked.peak_allocated_bytes),
+        max_relative_error=checked.max_relative_error,
+        gradient_l2_relative_error=checked.gradient_l2_relative_error,
+        repeatable=checked.repeatable,
     )
 
 
 def _contributions(
-    search: Search, group: Sequence[ConfigRun], without: dict[str, RunConfig], total: Gain | None
+    search: Search, track: Track, total: Gain | None, alone: dict[tuple[bool, str], Contribution]
 ) -> Iterator[Contribution]:
-    for change in search.accepted:
-        config = without.get(change)
-        gain = search.verdicts.gain(config, search.config, group) if config is not None else None
-        if config is not None and gain is not None:
-            runs = completed(config, group)
-            peaks = [run.peak_allocated_bytes for run in runs if run.peak_allocated_bytes is not None]
-            yield Contribution(
-                change=change,
-                without=config.name,
-                method="leave-one-out",
-                gain=gain,
-                without_peak_bytes=max(peaks, default=None),
-            )
+    for change in track.accepted:
+        if (track.reduced, change) in alone:
+            yield alone[track.reduced, change]
             continue
-        attempt = next(a for a in search.attempts if a.change == change and a.outcome == "accepted")
-        alone = len(search.accepted) == 1 and total is not None
-        without_name = search.baseline.name if alone else attempt.base
-        base = search.processes.first_runs.get(without_name)
+        attempt = next(a for a in reversed(search.attempts) if a.change == change and a.outcome == "accepted")
+        is_only = len(track.accepted) == 1 and total is not None
         yield Contribution(
             change=change,
-            without=without_name,
-            method="leave-one-out" if alone else "incremental",
-            gain=total if alone else attempt.gain,
-            without_peak_bytes=base.peak_allocated_bytes if base is not None else None,
+            without=search.baseline.name if is_only else attempt.base,
+            method="leave-one-out" if is_only else "incremental",
+            gain=total if is_only else attempt.gain,
+            without_peak_bytes=_peak(search, search.baseline) if is_only else None,
         )

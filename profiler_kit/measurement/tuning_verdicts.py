@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.jobs import Screened
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.tuning import ANY_ERROR, AttemptOutcome, Gain, TuningOptions, error_text
+from profiler_kit.statistics.differences import Difference, compare_turns
 from profiler_kit.statistics.noise import Noise
 from profiler_kit.statistics.trials import MIN_USEFUL_GAIN_PERCENT
 from profiler_kit.units import percent, text
@@ -21,20 +23,32 @@ MIN_USEFUL: Final = MIN_USEFUL_GAIN_PERCENT / 100
 class Verdicts:
     """The runs of a search, and verdicts on them.
 
-    - `groups`: the runs of each round with its confirmations, and of the final measurement. Only runs of one group are compared.
-    - `first_runs`: the first process of each configuration by name, with its kernels, and its error if it was checked.
+    - `groups`: the fresh processes of each comparison, and of the final measurement. Only runs of one group are compared.
+    - `first_runs`: the first fresh process of each configuration by name, with its kernels, and its error if it was checked.
+    - `screened`: the same of its run in the process that compares configurations, without kernels.
     """
 
     options: TuningOptions
     baseline: RunConfig
     first_runs: dict[str, ConfigRun]
+    screened: dict[str, ConfigRun]
     groups: list[list[ConfigRun]] = field(default_factory=list)
     _noise_of_runs: tuple[int, Noise] | None = None  # of how many runs
 
+    def checked_run(self, config: RunConfig) -> ConfigRun | None:
+        """The run of `config` with its error; the first one if it was never checked, None if it has not run."""
+        runs = [runs[config.name] for runs in (self.first_runs, self.screened) if config.name in runs]
+        return next(
+            (run for run in runs if run.max_relative_error is not None or run.error_note), next(iter(runs), None)
+        )
+
     def judge(
-        self, base: RunConfig, config: RunConfig, gain: Gain | None, group: Sequence[ConfigRun]
+        self, base: RunConfig, config: RunConfig, gain: Gain | None, group: Sequence[ConfigRun], *, reduced: bool
     ) -> tuple[AttemptOutcome, str]:
-        """The outcome so far of a candidate on top of `base`, and the reason where it is not better."""
+        """The outcome so far of a candidate on top of `base`, and the reason where it is not better.
+
+        `reduced`: changes that reduce the precision are accepted.
+        """
         failure = next(
             (run.failure for run in group if run.config.name == config.name and run.failure is not None), None
         )
@@ -44,9 +58,7 @@ class Verdicts:
             return "failed", "no samples"
         if gain.outcome == "worse":
             return "worse", f"{gain.saved} {self._figure}"
-        problem = self._error_problem(config)
-        is_known = self.first_runs[config.name].max_relative_error is not None
-        if problem and (is_known or gain.ratio <= 1 - MIN_USEFUL):  # the checks of a slow process are skipped
+        if gain.outcome == "better" and (problem := self._error_problem(config, reduced)):
             return "inaccurate", problem
         slowdown = self._slowdown(base, config, group)
         if slowdown:
@@ -59,12 +71,14 @@ class Verdicts:
     def _figure(self) -> str:
         return "memory" if self.options.goal == "memory" else "time"
 
-    def _error_problem(self, config: RunConfig) -> str:
+    def _error_problem(self, config: RunConfig, reduced: bool) -> str:
         """Why the error of `config` is not accepted; empty if it is."""
         if self.options.tolerance == ANY_ERROR:
             return ""
-        base, run = (self.first_runs[name] for name in (self.baseline.name, config.name))
-        limit = self.options.error_limit(base.max_relative_error)
+        base, run = self.checked_run(self.baseline), self.checked_run(config)
+        assert base is not None
+        assert run is not None
+        limit = self.options.error_limit(base.max_relative_error, reduced=reduced)
         error = run.max_relative_error
         if limit is None:
             reason = "the error of the baseline against float64 is unknown (--tolerance any accepts all errors)"
@@ -100,18 +114,7 @@ class Verdicts:
         if sides[0] is None or sides[1] is None:
             return None
         difference = self._noise().difference(sides[0], sides[1])
-        if difference is None:
-            return None
-        return Gain(
-            ratio=difference.ratio,
-            low=difference.low,
-            high=difference.high,
-            smallest_visible=difference.smallest_visible,
-            outcome=difference.outcome,
-            reason=difference.reason,
-            before_processes=difference.processes[0],
-            after_processes=difference.processes[1],
-        )
+        return None if difference is None else _gain(difference)
 
     def side(self, config: RunConfig, group: Sequence[ConfigRun]) -> ConfigRun | None:
         """The processes of `config` in `group` as one run with repeats, with the kernels of its first process."""
@@ -141,6 +144,28 @@ class Verdicts:
             ]
             self._noise_of_runs = runs, Noise().with_runs(*(side for side in sides if side is not None))
         return self._noise_of_runs[1]
+
+
+def screened_gain(answer: Screened) -> Gain | None:
+    """The gain of a configuration over the other one in the same process; None if one of them failed."""
+    run = answer.run
+    if run.failure is not None or len(answer.before_ns) < 2:
+        return None
+    factor = answer.before_samples / run.samples if answer.before_samples and run.samples else 1.0
+    return _gain(compare_turns(answer.before_ns, answer.after_ns, factor=factor))
+
+
+def _gain(difference: Difference) -> Gain:
+    return Gain(
+        ratio=difference.ratio,
+        low=difference.low,
+        high=difference.high,
+        smallest_visible=difference.smallest_visible,
+        outcome=difference.outcome,
+        reason=difference.reason,
+        before_processes=difference.processes[0],
+        after_processes=difference.processes[1],
+    )
 
 
 def completed(config: RunConfig, runs: Sequence[ConfigRun]) -> list[ConfigRun]:

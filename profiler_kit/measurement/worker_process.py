@@ -20,7 +20,7 @@ from profiler_kit.records.target import TargetSpec
 Result = TypeVar("Result")
 
 
-FORKED: Final = ("run", "schedule_run", "ceilings")
+FORKED: Final = ("run", "screen", "schedule_run", "ceilings")
 # Servers of forks that import together, while nothing measures.
 MAX_SERVERS: Final = 8
 CORES_PER_SERVER: Final = 2

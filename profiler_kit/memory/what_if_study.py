@@ -15,12 +15,13 @@ from profiler_kit.memory.search import Candidate, candidates, cheapest, families
 from profiler_kit.memory.steps import Setup
 from profiler_kit.records.counts import Forecast, MemoryEstimate, MemoryOptions, StaticCount, WhatIf
 from profiler_kit.records.variation import Variation, variation_text
-from profiler_kit.units import text
+from profiler_kit.units import percent, text
 from profiler_kit.user_code.locations import one_line_message
 
 AUTO: Final = "auto"
 UNCHANGED: Final = Variation()
 MAX_REASONS: Final = 3  # activations whose reason is shown
+AS_FAST: Final = 0.97  # of the best throughput: a smaller batch this close to it is preferred
 _STEP_FAILURES: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
@@ -181,6 +182,26 @@ class WhatIfStudy:
                 f"Batch 1 does not fit in {text(self.fits_bytes, 'bytes')}. It needs {text(smallest.total_bytes, 'bytes')}, "
                 f"including {text(self.device.architecture.context.value, 'bytes')} for the CUDA context."
             )
+        else:
+            yield from self._fastest(certain if certain is not None else likely)
+
+    def _fastest(self, largest: WhatIf) -> Iterator[WhatIf]:
+        """The smallest batch with nearly the best predicted throughput, and a note that names it; nothing without a forecast."""
+        fastest, best, batch = largest, largest.examples_per_s, largest.batch or 1
+        if best is None:
+            return
+        while batch := _power_of_two_below(batch):
+            answer = self.at(Variation(batch=batch))
+            best = max(best, answer.examples_per_s or 0)
+            if (answer.examples_per_s or 0) < AS_FAST * best:
+                break
+            fastest = answer
+        if fastest is not largest:
+            yield fastest
+        larger = f"; larger ones are at most {percent(1 - AS_FAST)} faster" if fastest is not largest else ""
+        self._note(
+            f"Best predicted throughput: batch {fastest.batch}, {fastest.examples_per_s:,.0f} examples per second{larger}."
+        )
 
     def _proposed(self) -> Iterator[WhatIf]:
         """The cheapest set of modules that makes the step fit; without a goal, the modules of each depth, cheapest first.
@@ -300,6 +321,11 @@ class WhatIfStudy:
             recompute_percent=100 * recompute_flops / step_flops if step_flops else None,
             recompute_ns=self.recompute_ns(static),
         )
+
+
+def _power_of_two_below(batch: int) -> int:
+    """The largest power of two below `batch`; 0 for a batch of 1."""
+    return 1 << (batch - 1).bit_length() - 1 if batch > 1 else 0
 
 
 def _checkpointing(family: tuple[Candidate, ...]) -> Variation:

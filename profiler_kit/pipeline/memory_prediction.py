@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,7 +15,7 @@ from profiler_kit.devices.registry import DEFAULT_DEVICE, architecture_names, de
 from profiler_kit.errors import KitError
 from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S, as_target_errors
 from profiler_kit.process.protocol import OnProgress
-from profiler_kit.records.counts import Forecast, MemoryEstimate, MemoryOptions, StaticCount
+from profiler_kit.records.counts import Forecast, MemoryEstimate, MemoryOptions, SettingForecast, StaticCount
 from profiler_kit.records.notes import Note
 from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.runs import ConfigRun
@@ -106,6 +108,8 @@ def with_memory(
     try:
         if has_forecast and simulated.is_cuda:
             memory, forecast = _simulated(target, simulated, Setup())
+            if is_measured and forecast is not None:
+                forecast = replace(forecast, settings=tuple(_with_settings(target, simulated)))
         else:
             memory = simulate(target, simulated)
         notes = static.notes
@@ -133,6 +137,23 @@ def _simulated(target: Target, device: Device, setup: Setup) -> tuple[MemoryEsti
     config = settings_of_process()  # those that the user's file has set
     arithmetic = Arithmetic(tf32_products=config.matmul_tf32, tf32_convolutions=config.conv_tf32)
     return memory, forecast_step(calls, device, arithmetic)
+
+
+def _with_settings(target: Target, device: Device) -> Iterator[SettingForecast]:
+    """The predicted kernel time of the step under bfloat16 autocast, where the target computes in float32 without it.
+
+    Nothing where the step fails under autocast: whoever tries the setting sees the error.
+    """
+    from profiler_kit.memory import Setup
+
+    if target.spec.amp is not None or target.spec.dtype not in (None, "float32"):
+        return
+    under_autocast = copy.copy(target)
+    under_autocast.spec = replace(target.spec, amp="bfloat16")
+    with contextlib.suppress(*EXPECTED):
+        _, forecast = _simulated(under_autocast, device, Setup())
+        if forecast is not None:
+            yield SettingForecast(setting="amp_bf16", kernel_ns=forecast.kernel_ns)
 
 
 def with_measured_workspaces(runs: Sequence[ConfigRun], counted: Counted, device: str) -> list[ConfigRun]:

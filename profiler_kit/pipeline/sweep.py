@@ -321,6 +321,7 @@ def with_report(result: SweepResult, report: Report) -> SweepResult:
     """`result` with the figures of its report."""
     runs = tuple(_runs(report))
     timed = next((run for run in report.runs if run.failure is None), None)
+    forecast = report.static.forecast if report.static is not None else None
     return replace(
         result,
         name=report.target.name,
@@ -335,6 +336,8 @@ def with_report(result: SweepResult, report: Report) -> SweepResult:
         saved_bytes=_counted(report, "saved") if report.target.mode == "train" else None,
         predicted_bytes=_counted(report, "peak"),
         uncounted=_counted(report, "uncounted") or 0,
+        kernel_ns=forecast.kernel_ns.median if forecast is not None else None,
+        step_ns=forecast.step_ns.median if forecast is not None else None,
         runs=runs,
     )
 

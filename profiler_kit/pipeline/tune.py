@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.measurement.plan import make_plan
+from profiler_kit.measurement.screening import Screen
 from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES, Search
 from profiler_kit.measurement.tuning_candidates import first_changes
 from profiler_kit.measurement.tuning_processes import TuningProcesses
@@ -35,7 +37,7 @@ from profiler_kit.records.tuning import (
 )
 from profiler_kit.temporary_files import temporary_folder
 
-DEFAULT_TUNING_BUDGET_S: Final = 300.0
+DEFAULT_TUNING_BUDGET_S: Final = 120.0
 MAX_CHECKPOINTS: Final = 3  # modules that the goal memory tries to recompute, largest saved tensors first
 _NOTES: Final = {  # limits of their measurement, and requirements
     "amp_fp16": "float16 was measured without a gradient scaler, which takes a little time in every step.",
@@ -204,9 +206,12 @@ def tune_spec(
         return attribute_run_trace(run, trace)[0]
 
     with worker_forks(spec), temporary_folder("traces") as folder:
+        pinned = counted.target.spec if counted.target is not None else spec
+        screen = Screen(spec=pinned, device=device_name, baseline=baseline, on_progress=on_progress)
         processes = TuningProcesses(
-            spec=counted.target.spec if counted.target is not None else spec,
+            spec=pinned,
             device=device_name,
+            screen=screen,
             folder=folder,
             budget_s=options.budget_s,
             read_trace=read_trace,
@@ -216,14 +221,22 @@ def tune_spec(
             timeout_s=timeout_s,
         )
         start_ns = time.monotonic_ns()
-        search = Search(processes=processes, options=options, info=info, baseline=baseline, read_config=read_config)
+        search = Search(
+            processes=processes,
+            options=options,
+            info=info,
+            baseline=baseline,
+            read_config=read_config,
+            can_screen=not (info.has_note("compiled") or info.has_note("compiled_whole")),
+        )
         base = search.measure_baseline()
         if base is None:
             raise KeyboardInterrupt  # nothing was measured
         if base.failure is not None:
             raise TargetError(f"the baseline failed: {base.failure.message}", hint=base.failure.hint)
-        search.run(changes)
-        result = measure_result(search)
+        with contextlib.closing(screen):
+            search.run(changes)
+            result = measure_result(search)
     return Tuning(
         tool=TOOL,
         created=now(),
@@ -240,6 +253,7 @@ def tune_spec(
         attempts=result.attempts,
         code=result.code,
         error_limit=result.error_limit,
+        reduced=result.reduced,
         processes=processes.count,
         wall_ns=time.monotonic_ns() - start_ns,
         notes=(*_notes(result), *result.notes),
@@ -247,7 +261,7 @@ def tune_spec(
 
 
 def _notes(result: SearchResult) -> Iterator[str]:
-    for change in result.changes:
+    for change in (*result.changes, *(result.reduced.changes if result.reduced is not None else ())):
         note = _NOTES.get(change.partition("=")[0])
         if note is not None:
             yield note

@@ -10,7 +10,9 @@ from profiler_kit.records.counts import is_inside
 from profiler_kit.records.traces import IDLE_CAUSES, IdleCause
 
 Pool = Literal["busy", "idle", "host", "site", "peak"]
-Kind = Literal["", "cause", "phase", "module", "kernel", "function", "call", "operator", "loop", "row", "gradient"]
+Kind = Literal[
+    "", "cause", "phase", "module", "kernel", "function", "call", "operator", "loop", "row", "repeated", "gradient"
+]
 
 POOLS: Final[tuple[Pool, ...]] = get_args(Pool)
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)

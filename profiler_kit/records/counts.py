@@ -395,6 +395,11 @@ class WhatIf:
     kernel_ns: int | None = None
     step_ns: int | None = None
 
+    @property
+    def examples_per_s(self) -> float | None:
+        """Predicted examples per second; None without a forecast, or where the change does not set the batch."""
+        return 1e9 * self.batch / self.step_ns if self.batch and self.step_ns else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Communication:
@@ -536,11 +541,20 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerForecast:
-    """The predicted kernel time of a module's own ops in one phase, in ns."""
+    """The predicted kernel time of a module's own ops in one phase, in ns; `high_ns`: upper end of its 80 % interval."""
 
     path: str
     phase: Phase
     kernel_ns: int
+    high_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingForecast:
+    """The predicted kernel time of the step with one setting, named as in a configuration (``amp_bf16``)."""
+
+    setting: str
+    kernel_ns: TimeRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -561,6 +575,7 @@ class Forecast:
     - `step_ns`: a replay of both, with the launch queue between them.
     - `calls`: op calls of a step. `modules`: kernel time by module and phase; sums to the median of `kernel_ns`.
     - `estimated`: ops without recorded calls, longest first.
+    - `settings`: the step with other settings; predicted where the step is measured too.
     """
 
     device: str
@@ -572,6 +587,11 @@ class Forecast:
     calls: int
     modules: tuple[LayerForecast, ...]
     estimated: tuple[EstimatedOp, ...] = ()
+    settings: tuple[SettingForecast, ...] = ()
+
+    def with_setting(self, setting: str) -> TimeRange | None:
+        """The predicted kernel time with `setting`; None where it was not predicted."""
+        return next((other.kernel_ns for other in self.settings if other.setting == setting), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

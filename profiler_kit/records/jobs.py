@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.parallel import Member
+from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetSpec
 
@@ -61,6 +62,47 @@ class RunJob(TargetJob, kind="run_job"):
     waits: bool = False
     turns: Turns | None = None
     member: Member | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenJob(TargetJob, kind="screen_job"):
+    """A process that compares configurations of a target, each request a line on stdin. It appends a line to the file `answers`
+    after each one.
+    """
+
+    answers: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenRequest(Saved, kind="screen_request"):
+    """A configuration to compare with `base`; without `base`, only its results are checked.
+
+    - `budget_s`: the time for the steps of both. `checks`: check the results of `config` if it is better.
+    """
+
+    base: RunConfig | None
+    config: RunConfig
+    budget_s: float
+    checks: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Screened(Saved, kind="screened"):
+    """The answer to a `ScreenRequest`: the median steps of both sides in each of their turns, and the run of the configuration.
+
+    - `before_samples`: the examples in a step of `base`. `is_over`: the process ends, because a failure has broken the device.
+    """
+
+    run: ConfigRun
+    before_ns: tuple[int, ...] = ()
+    after_ns: tuple[int, ...] = ()
+    before_samples: int | None = None
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScreenEnd(Saved, kind="screen_end"):
+    """The end of a screen: nothing is requested any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,7 @@ class SweepResult(Saved, kind="sweep_result"):
       `examples`: their number in one step.
     - `macs`, `forward_flops`: of the forward pass. `flops`: of the step. `saved_bytes`: saved for backward.
     - `predicted_bytes`: the peak memory of tensors. `uncounted`: calls of ops without a formula.
+    - `kernel_ns`, `step_ns`: the predicted kernel time and time of a step on the device of `--gpu`; None without.
     - `report`: the file of the whole report, relative to the sweep's folder; empty without one.
     """
 
@@ -89,6 +90,8 @@ class SweepResult(Saved, kind="sweep_result"):
     saved_bytes: int | None = None
     predicted_bytes: int | None = None
     uncounted: int = 0
+    kernel_ns: int | None = None
+    step_ns: int | None = None
     runs: tuple[SweepRun, ...] = ()
     report: str = ""
 

@@ -350,9 +350,12 @@ class WorkSite:
     - `operator`: the outermost operator or the autograd node; "" for all work of a function, a module or a phase.
     - `module`: the path of a module, without its children; "" for other places.
     - `call`: the user's function that the loop of a training step calls, with all that it calls; "" for other places.
-    - `loop`: the operators of one round of a loop, which call each other in a row; "" for other places. `rounds`: per step.
-      `within`: the user's function around it, "" where unknown.
-    - `row`: operators that each step calls once in a row, between two products; "" for other places.
+    - `loop`: the operators of one round of a loop, which call each other in a row; "" for other places. `within`: the user's
+      function around it, "" where unknown.
+    - `row`: operators in a row, between two products, in one place or in several, as in layers; "" for other places.
+    - `rounds`: how often a step has a loop's round or a row; 0 for other places.
+    - `repeated`: "backward": backward of operators after their first one in the step; "weights": work on weights in a program
+      that trains nothing; "" for other places.
     - `has_gradient`: False for all work of a training step, outside data loading and the optimizer, that has no backward pass.
     - `operators`: of a function, a module or a phase, its operators and nodes with the most host and device time, at most three.
     - `phase`: the phase of its longest work. `launches`: its device work per step. `launch_share`: its part of all device work.
@@ -377,12 +380,22 @@ class WorkSite:
     rounds: float = 0.0
     within: str = ""
     row: str = ""
+    repeated: str = ""
     has_gradient: bool = True
 
     @property
     def place(self) -> str:
         """The function or the module, the loop, the operator or the phase."""
-        return self.source or self.call or self.module or self.loop or self.row or self.operator or self.phase
+        return (
+            self.source
+            or self.call
+            or self.module
+            or self.loop
+            or self.row
+            or self.repeated
+            or self.operator
+            or self.phase
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,8 @@ GOALS: Final[tuple[Goal, ...]] = get_args(Goal)
 ANY_ERROR: Final = "any"
 # bfloat16 has three bits less than TF32, which is a factor of 8 where TF32 is in use; elsewhere, its error is usually below 0.01.
 DEFAULT_TOLERANCE: Final = "10x,0.01"
+# In place of the default where a change reduces the precision: bfloat16 rounds by 0.002, and errors add up over the layers.
+REDUCED_TOLERANCE: Final = "10x,0.1"
 
 # What became of a change. better: surely better, but another change was accepted in its place.
 AttemptOutcome = Literal[
@@ -43,23 +45,24 @@ class TuningOptions:
 
     goal: Goal = "time"
     processes: int | None = None
-    budget_s: float = 300.0
+    budget_s: float = 120.0
     tolerance: str = DEFAULT_TOLERANCE
     max_slowdown: float = 0.1
     changes: tuple[str, ...] = ()
 
-    def error_limit(self, baseline_error: float | None) -> float | None:
+    def error_limit(self, baseline_error: float | None, *, reduced: bool = False) -> float | None:
         """The largest accepted error where the baseline has `baseline_error`; None where none can be accepted.
 
-        Infinity accepts any error, also an unknown one.
+        Infinity accepts any error, also an unknown one. `reduced`: of the answer with reduced precision.
         """
+        tolerance = REDUCED_TOLERANCE if reduced and self.tolerance == DEFAULT_TOLERANCE else self.tolerance
         if self.tolerance == ANY_ERROR:
             return float("inf")
         if baseline_error is None:
             return None
         return max(
             float(part[:-1]) * baseline_error if part.endswith("x") else baseline_error + float(part)
-            for part in self.tolerance.split(",")
+            for part in tolerance.split(",")
         )
 
 
@@ -146,11 +149,13 @@ class TuningSide:
 class Attempt:
     """A change that was tried on top of the configuration accepted so far.
 
-    - `round`: the round of the search, from 1; 0 for a change that was not run. `change`: its name, such as ``amp_bf16``.
+    - `round`: its place in the search, from 1; 0 for a change that was not run. `change`: its name, such as ``amp_bf16``.
       `base`: the configuration that it was added to. `config`: the configuration that was run.
     - `outcome`: see `AttemptOutcome`. `reason`: why it was not accepted; empty if it was.
-    - `gain`: against `base`, in the search; None where it was not measured.
-    - `peak_bytes`, `max_relative_error`: of `config`.
+    - `gain`: against `base`, in the search; None where it was not measured. `ratio`: the goal's figure of `config` over that of
+      the baseline, as the search saw it.
+    - `expected`: the share of the step that the change may save, by the replay of the baseline's trace; None without one.
+    - `reduced`: the change computes with fewer bits. `peak_bytes`, `max_relative_error`: of `config`.
     """
 
     round: int
@@ -160,6 +165,9 @@ class Attempt:
     outcome: AttemptOutcome
     reason: str = ""
     gain: Gain | None = None
+    ratio: float | None = None
+    expected: float | None = None
+    reduced: bool = False
     peak_bytes: int | None = None
     max_relative_error: float | None = None
 
@@ -168,8 +176,8 @@ class Attempt:
 class Contribution:
     """What one accepted change contributes.
 
-    - `method`: ``leave-one-out``: the chosen configuration against the same without the change (`without`), in fresh processes of
-      the final measurement. ``incremental``: against the configuration before the change, in the search that chose it.
+    - `method`: ``leave-one-out``: the chosen configuration against the same without the change (`without`), in turns of one
+      process (files of earlier versions: in fresh processes). ``incremental``: against the configuration before the change.
     - `gain`: with the change against without it.
     - `without_peak_bytes`: the peak without the change; None where unknown.
     """
@@ -197,13 +205,31 @@ class CodeBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TuningAnswer:
+    """An answer: accepted changes, and what they gain. The fields are those of `Tuning`.
+
+    `error_limit`: the largest accepted error.
+    """
+
+    outcome: TuningOutcome
+    chosen: TuningSide
+    gain: Gain | None
+    estimate: Gain | None
+    changes: tuple[str, ...]
+    contributions: tuple[Contribution, ...] = ()
+    code: tuple[CodeBlock, ...] = ()
+    error_limit: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(Views, Saved, kind="tuning"):
     """The result of `tune`.
 
     - `outcome`: ``better``: `chosen` is surely better than `baseline`. ``nothing better``: no change was accepted. ``not
       confirmed``: the fresh processes do not confirm the gain of the search. ``interrupted``: Ctrl-C.
     - `baseline`, `chosen`: both sides; `chosen` is None where no change was accepted.
-    - `gain`: `chosen` against `baseline`, re-measured in fresh processes after the search, interleaved; None without them.
+    - `gain`: `chosen` against `baseline`, re-measured in fresh processes after the search, interleaved; None without them. The
+      search was sure, so its 95 % interval decides: `outcome` is ``better`` if it excludes no gain.
     - `estimate`: the same from the search: the product of the gains of the accepted changes, with its interval. Picking the best
       makes it optimistic.
     - `changes`: the accepted changes, in the order of acceptance. `contributions`: what each contributes.
@@ -211,6 +237,9 @@ class Tuning(Views, Saved, kind="tuning"):
     - `code`: the lines to paste. Empty where `outcome` is not ``better``.
     - `error_limit`: the largest error against float64 that was accepted; None where the baseline's error is unknown, or without
       a limit.
+    - `reduced`: the answer with reduced precision; None without one. The other fields are of the answer with the precision of
+      the baseline.
+    - `reachable`: the share of the baseline's step that the best single change may save, by the replay of its trace.
     - `processes`: the number of processes. `wall_ns`: the time of the search and the final measurement.
     """
 
@@ -229,16 +258,31 @@ class Tuning(Views, Saved, kind="tuning"):
     attempts: tuple[Attempt, ...] = ()
     code: tuple[CodeBlock, ...] = ()
     error_limit: float | None = None
+    reduced: TuningAnswer | None = None
+    reachable: float | None = None
     processes: int = 0
     wall_ns: int = 0
     notes: tuple[str, ...] = ()
 
+    @property
+    def answers(self) -> tuple[TuningAnswer, ...]:
+        """The answer with the precision of the baseline, if any, and the one with less."""
+        reduced = () if self.reduced is None else (self.reduced,)
+        if self.chosen is None:
+            return reduced
+        same = TuningAnswer(
+            outcome=self.outcome, chosen=self.chosen, gain=self.gain, estimate=self.estimate, changes=self.changes,
+            contributions=self.contributions, code=self.code, error_limit=self.error_limit,
+        )  # fmt: skip
+        return (same, *reduced)
+
     def __repr__(self) -> str:
-        if self.chosen is None or self.gain is None:
-            return f"<Tuning {self.target.name}: {self.outcome}>"
-        return (
-            f"<Tuning {self.target.name}: {self.chosen.config.name}, {text(self.gain.ratio, 'ratio')} ({self.outcome})>"
-        )
+        texts = [
+            f"{answer.chosen.config.name}, {text(answer.gain.ratio, 'ratio')} ({answer.outcome})"
+            for answer in self.answers
+            if answer.gain is not None
+        ]
+        return f"<Tuning {self.target.name}: {'; '.join(texts) or self.outcome}>"
 
 
 def figure_words(goal: Goal) -> str:

@@ -33,7 +33,7 @@ def sweep_rows(sweep: Sweep) -> list[SweepRow]:
 def _sections(sweep: Sweep) -> Iterator[Section]:
     chart = sweep_chart(sweep_rows(sweep))
     yield Section(title="Result", blocks=(*(Paragraph(text=sentence) for sentence in _sentences(sweep)), *chart))
-    rows = [row for row in sweep_rows(sweep) if row.failure is None]
+    rows = _ranked([row for row in sweep_rows(sweep) if row.failure is None])
     table = page_table("sweep", "per step", SWEEP_COLUMNS, rows) if rows else None
     yield Section(title="Models", blocks=(table,) if table is not None else ())
     failures = [result for result in sweep.results if result.failure]
@@ -42,6 +42,13 @@ def _sections(sweep: Sweep) -> Iterator[Section]:
     if guessed := [result.task.model for result in sweep.results if result.inputs_are_guessed]:
         notes.append(f"The shapes of the inputs were found by trying: {', '.join(dict.fromkeys(guessed))}.")
     yield Section(title="Notes", blocks=tuple(Paragraph(text=note, role="note") for note in notes))
+
+
+def _ranked(rows: list[SweepRow]) -> list[SweepRow]:
+    """`rows` by the predicted time of a step, shortest first, where all have one; otherwise as they are."""
+    if any(row.result.step_ns is None for row in rows):
+        return rows
+    return sorted(rows, key=lambda row: row.result.step_ns or 0)
 
 
 def _sentences(sweep: Sweep) -> Iterator[str]:

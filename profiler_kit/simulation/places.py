@@ -22,6 +22,7 @@ from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Bytes, Graph, Ids, Ints, Mask
 from profiler_kit.simulation.host_pieces import HostPieces, host_pieces
+from profiler_kit.simulation.repeated_work import REPEATED, repeated_work
 from profiler_kit.traces.names import accumulates
 from profiler_kit.traces.table import NONE
 
@@ -52,11 +53,15 @@ class Place(NamedTuple):
 
 
 class Grouping(NamedTuple):
-    """The number of the group of each node and of each piece of host work, or NONE. `names`: of the groups; "" is no place."""
+    """The number of the group of each node and of each piece of host work, or NONE.
+
+    `names`: of the groups; "" is no place. `rounds`: of loops and rows, how often a step has each of them.
+    """
 
     names: Sequence[str]
     node: Ids
     piece: Ids
+    rounds: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -66,7 +71,7 @@ class Places:
     `sites`: of launches and host work. `step_functions`: functions that are the step itself. `site`: the number of each node's
     site. `trains`: a step has a backward pass. `stays`: device work that no change may take out. `joins`: device work that
     may share a launch with that beside it. `is_first`, `is_first_piece`: nodes and pieces in the first round of a loop.
-    `loops`: operators and rounds of each loop. `piece_phase`: the phase of each piece of host work.
+    `piece_phase`: the phase of each piece of host work.
     """
 
     graph: Graph
@@ -81,14 +86,13 @@ class Places:
     piece_phase: Bytes
     is_first: Mask
     is_first_piece: Mask
-    loops: Loops
 
     def place(self, kind: str, name: str) -> Place:
         """Return the place of a kind and a name; an empty one if there is none."""
         grouping = self.groupings[kind]
         wanted = np.array([*(group == name for group in grouping.names), False])
         nodes, piece = wanted[grouping.node], wanted[grouping.piece]
-        kept = nodes & self.graph.is_device & (self.is_first if kind == "loop" else self._kept(nodes))
+        kept = self._kept(kind, nodes)
         is_kept_launch = np.zeros(len(self.graph) + 1, np.bool_)
         is_kept_launch[self.graph.launch[kept]] = True
         piece &= ~(self.is_first_piece if kind == "loop" else is_kept_launch[self.pieces.node])
@@ -99,8 +103,14 @@ class Places:
             left_ns[gone] = duration[gone] - duration[gone].min(initial=np.iinfo(np.int64).max)
         return Place(nodes, gone, left_ns, host_ns.astype(np.int64))
 
-    def _kept(self, nodes: Mask) -> Mask:
-        """Return which device work of a place stays: what has to, and the longest of each row of work that can share a launch."""
+    def _kept(self, kind: str, nodes: Mask) -> Mask:
+        """Return which device work of a place stays: the first round of a loop, nothing of repeated work, or what has to."""
+        if kind in ("loop", "repeated"):
+            return nodes & self.graph.is_device & (self.is_first if kind == "loop" else False)
+        return self._needed(nodes)
+
+    def _needed(self, nodes: Mask) -> Mask:
+        """Return which device work has to stay, with the longest of each row of work that can share a launch."""
         device = np.flatnonzero(self.graph.is_device)  # in the order of their launches
         joins = (nodes & self.joins)[device]
         row = np.cumsum(~joins)[joins]
@@ -138,9 +148,14 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
         ["none" if trains and _is_apart(item) else "" for item in sites.sites], site, piece_site
     )
     groupings["row"] = _rows(attribution, launch[graph.is_device], node_event, pieces.event, is_product)
+    repeated = repeated_work(attribution, launch[graph.is_device], trains=trains)
+    groupings["repeated"] = Grouping(REPEATED, repeated[node_event], repeated[pieces.event])
     groupings["module"] = _modules(attribution, trace, node_event, pieces.event)
     groupings["loop"] = Grouping(
-        [loop_name(loop.operators) for loop in loops.loops], numbers[node_event], numbers[pieces.event]
+        [loop_name(loop.operators) for loop in loops.loops],
+        numbers[node_event],
+        numbers[pieces.event],
+        [loop.rounds for loop in loops.loops],
     )
     return Places(
         graph=graph,
@@ -155,7 +170,6 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
         piece_phase=np.append(attribution.host.phase, np.int8(NONE))[pieces.event],
         is_first=is_first[node_event],
         is_first_piece=is_first[pieces.event],
-        loops=loops,
     )
 
 
@@ -183,9 +197,9 @@ def _modules(attribution: Attribution, trace: TraceGraph, node_event: Ids, piece
 
 
 def _rows(attribution: Attribution, launches: Ids, node_event: Ids, piece_event: Ids, is_product: Mask) -> Grouping:
-    """Return the rows of operators between two products, some with a backward pass, of which each step has the same one once.
+    """Return the rows of operators between two products. Equal rows, as of layers, are one place.
 
-    A row in each layer is a part of the layer. Work of backward belongs to the row of its forward operator.
+    Work of backward belongs to the row of its forward operator.
     """
     host, names = attribution.host, attribution.table.name[attribution.host.rows]
     outermost = np.append(outermost_enclosing(host.parent, host.operator), np.int32(NONE))
@@ -195,18 +209,19 @@ def _rows(attribution: Attribution, launches: Ids, node_event: Ids, piece_event:
     with_backward = outermost[attribution.node_forward[attribution.node_forward != NONE]]
     rows: defaultdict[tuple[int, ...], list[Ids]] = defaultdict(list)
     for row in _between(attribution, at, products):
-        last = np.flatnonzero(np.isin(row, with_backward))
-        row = row[: int(last[-1]) + 1 if len(last) else 0]
+        if len(with_backward):  # the work after the last operator with a backward pass is a place of its own
+            last = np.flatnonzero(np.isin(row, with_backward))
+            row = row[: int(last[-1]) + 1 if len(last) else 0]
         rows[tuple(names[row].tolist())].append(row)
     steps = max(len(np.unique(host.step[at])), 1)
-    single = [key for key, found in rows.items() if len(found) <= steps and MIN_ROW <= len(key) <= MAX_PERIOD]
+    keys = [key for key in rows if MIN_ROW <= len(key) <= MAX_PERIOD]
     number = np.full(len(host.rows) + 1, NONE, np.int32)
-    for index, key in enumerate(single):
+    for index, key in enumerate(keys):
         number[np.concatenate(rows[key])] = index
     forward = np.append(np.where(host.node != NONE, attribution.forward_of(host.node), np.arange(len(host.rows))), NONE)
     of_event = number[outermost[forward]]
-    texts = [loop_name([attribution.table.names[i] for i in key]) for key in single]
-    return Grouping(texts, of_event[node_event], of_event[piece_event])
+    texts = [loop_name([attribution.table.names[i] for i in key]) for key in keys]
+    return Grouping(texts, of_event[node_event], of_event[piece_event], [len(rows[key]) / steps for key in keys])
 
 
 def _between(attribution: Attribution, operators: Ids, products: Ids) -> Iterator[Ids]:

@@ -105,8 +105,10 @@ class StepModel:
         return tuple(self.saving(change, cost=cost) for cost in range(len(self.untraced)))
 
     def _without(self, graph: Graph, change: Change) -> Graph:
-        if (claim := next((claim for claim in change.claims if claim.pool == "site"), None)) is not None:
-            return self._without_place(graph, self.labels.places.place(claim.kind, claim.name))
+        if sites := [claim for claim in change.claims if claim.pool == "site"]:
+            for claim in sites:
+                graph = self._without_place(graph, self.labels.places.place(claim.kind, claim.name))
+            return graph
         causes = claimed_causes(change.claims)
         device = self.claimed_work(change.claims)
         claimed_ns = float(self.labels.busy_ns[device].sum()) + float(self.idle_ns[causes].sum())

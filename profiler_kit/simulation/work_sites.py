@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import Final, Literal
 
 import numpy as np
@@ -43,7 +42,7 @@ def _sites_by(model: StepModel, kind: str) -> list[WorkSite]:
     totals = np.bincount(node[device], ns[device], minlength=len(index)).astype(np.float64)
     pieces = places.pieces
     totals += np.bincount(piece[piece != NONE], pieces.ns[piece != NONE], minlength=len(index))
-    largest = [list(index)[i] for i in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist()]
+    largest = [list(index)[i] for i in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist() if totals[i] > 0]
     sites = (_site(model, kind, name, node == index[name], piece == index[name]) for name in largest)
     return sorted((site for site in sites if site is not None), key=lambda site: -site.saving.median)
 
@@ -60,12 +59,16 @@ def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask) -
     if savings[USUAL] >= MIN_RANGED_SAVING:
         savings += [model.saving_without(place, cost) for cost in range(1, len(model.untraced))]
     computes = _computes(places, model.labels.is_product, whole=kind == "call")
-    site = WorkSite(
+    return WorkSite(
         source=name if kind == "function" else "",
         operator=name if kind == "operator" else "",
         module=name if kind == "module" else "",
         call=name if kind == "call" else "",
         row=name if kind == "row" else "",
+        loop=name if kind == "loop" else "",
+        repeated=name if kind == "repeated" else "",
+        rounds=_rounds(places, kind, name),
+        within=_within(places, work) if kind == "loop" else "",
         has_gradient=kind != "gradient",
         phase=_longest_phase(
             np.concatenate((model.labels.phase[work], places.piece_phase[pieces])),
@@ -77,16 +80,18 @@ def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask) -
         saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
         operators=_longest_operators(model, np.flatnonzero(members)) if kind != "operator" else (),
     )
-    return _with_loop(site, places, name, work) if kind == "loop" else site
 
 
-def _with_loop(site: WorkSite, places: Places, name: str, work: Ids | Ints) -> WorkSite:
-    """Return the place of a loop with its name, its rounds per step, and the function that runs it where that is known."""
-    number = list(places.groupings["loop"].names).index(name)
-    rounds = places.loops.loops[number].rounds
+def _rounds(places: Places, kind: str, name: str) -> float:
+    """Return how often a step has a loop or a row; 0 for other places."""
+    grouping = places.groupings[kind]
+    return grouping.rounds[list(grouping.names).index(name)] if grouping.rounds else 0.0
+
+
+def _within(places: Places, work: Ids | Ints) -> str:
+    """Return the function that launches most of `work`; "" if it is unknown."""
     sources = Counter(places.sites[i].source for i in places.site[work].tolist() if i != NONE)
-    source = sources.most_common(1)[0][0] if sources else ""
-    return replace(site, loop=name, rounds=rounds, within=source)
+    return sources.most_common(1)[0][0] if sources else ""
 
 
 def _computes(places: Places, is_product: Mask, *, whole: bool) -> Mask:

@@ -41,6 +41,9 @@ VISIBLE_LEVEL: Final = 0.80
 # Of the step. Clocks drift by 1 % during a sweep. An interleaved order cancels a steady drift, and part of any other.
 DRIFT_ALLOWANCE: Final = 0.005
 MIN_PROCESSES: Final = 4
+# Of the step: by how much two equal sides of one process differ, because of where their tensors are.
+PLACEMENT_ALLOWANCE: Final = 0.01
+TRIMMED_SHARE: Final = 0.2  # of the pairs of turns, at each end
 # Of a configuration whose comparison is open (`statistics.sequential`). The last look has the larger part of the false alarms.
 MAX_PROCESSES: Final = 12
 _FREEDOMS: Final = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 30, 60)
@@ -244,6 +247,39 @@ def compare_times(
         outcome=outcome,
         reason=reason,
         processes=counts,
+    )
+
+
+def compare_turns(before_ns: Sequence[int], after_ns: Sequence[int], *, factor: float = 1.0) -> Difference:
+    """Compare two sides of one process that took turns, from the median step of each turn. `after_ns` is multiplied by `factor`.
+
+    Both sides of a pair of turns see the same moment, so the pairs are the samples. Their mean leaves out a fifth at both ends,
+    which other work has hit.
+
+    Raises:
+        ValueError: there are fewer than two pairs.
+    Source: Yuen, The two-sample trimmed t for unequal population variances, 1974 (the standard error of a trimmed mean).
+    """
+    if min(len(before_ns), len(after_ns)) < 2:
+        raise ValueError("no pairs of turns")
+    pairs = sorted(math.log(max(1, new) * factor / max(1, old)) for old, new in zip(before_ns, after_ns, strict=True))
+    cut = int(len(pairs) * TRIMMED_SHARE)
+    middle = pairs[cut : len(pairs) - cut]
+    change = statistics.fmean(middle)
+    winsorized = statistics.stdev([middle[0]] * cut + middle + [middle[-1]] * cut)
+    error = winsorized * math.sqrt(len(pairs)) / len(middle)
+    freedom = len(middle) - 1
+    half = student(SHOWN_LEVEL, freedom) * error + PLACEMENT_ALLOWANCE
+    limit = student(HOST_LEVEL, freedom) * error + PLACEMENT_ALLOWANCE
+    is_sure = abs(change) > limit
+    return Difference(
+        ratio=_ratio(change),
+        low=_ratio(change - half),
+        high=_ratio(change + half),
+        limit=_ratio(limit) - 1.0,
+        smallest_visible=_ratio(limit + student(VISIBLE_LEVEL, freedom) * error) - 1.0,
+        outcome=("better" if change < 0 else "worse") if is_sure else "same",
+        reason="" if is_sure else f"changes {_size(_ratio(limit))} are noise here",
     )
 
 

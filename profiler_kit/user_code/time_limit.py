@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final
 
+import torch
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
+
 PROGRESS_AFTER_S: Final = 3.0  # before the first progress text, and between two
 _REPEAT_S: Final = 1.0  # between two interrupts, for code that catches every exception
 
@@ -57,8 +60,12 @@ def time_limit(seconds: float, on_tick: Callable[[Stack], None] | None = None) -
     handler = signal.signal(signal.SIGALRM, _interrupt)
     _active.append(limit)
     _arm()
+    modes = _get_current_function_mode_stack()
     try:
         yield limit
+    except TimeLimitError:
+        _restore_modes(modes)
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         _active.remove(limit)
@@ -67,6 +74,15 @@ def time_limit(seconds: float, on_tick: Callable[[Stack], None] | None = None) -
             _arm()
         elif earlier_s:
             signal.setitimer(signal.ITIMER_REAL, max(earlier_s - (time.monotonic() - start_s), 1e-3), interval_s)
+
+
+def _restore_modes(modes: list[TorchFunctionMode]) -> None:
+    """Make `modes` the active function modes: the interrupt may have come between entering and leaving one."""
+    if _get_current_function_mode_stack() != modes:
+        for _ in range(torch._C._len_torch_function_stack()):
+            _pop_mode()
+        for mode in modes:
+            _push_mode(mode)
 
 
 def _arm() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as trees
 
 from profiler_kit.errors import KitError, TargetError
+from profiler_kit.loading import Batch
 from profiler_kit.user_code.locations import is_out_of_memory, one_line_message, user_place
 
 WARM_UPS: Final = 3  # before the capture, as in make_graphed_callables: libraries choose algorithms and allocate
@@ -82,6 +83,52 @@ class _Flat(nn.Module):
         return tuple(tensors_out)
 
 
+class GraphedStep:
+    """A whole training step as one CUDA graph: forward, loss, backward, optimizer. Captured at the first call.
+
+    `run` computes a step on tensors at fixed addresses and returns its loss; it must not wait for the device. The warm-up before
+    the capture trains three steps, as the lines to paste do.
+    """
+
+    def __init__(self, run: Callable[[Batch], Tensor], zero_grad: Callable[[], None]) -> None:
+        self._run = run
+        self._zero_grad = zero_grad
+        self._captured: tuple[_Form, list[Tensor], torch.cuda.CUDAGraph, Tensor] | None = None
+
+    def __call__(self, batch: Batch) -> Tensor:
+        """The loss of a step on `batch`, which the next call overwrites. Raises TargetError if it cannot be captured."""
+        form, tensors = _flattened((batch.args, batch.kwargs, batch.labels))
+        if self._captured is None:
+            self._captured = self._capture(form, tensors)
+        captured, buffers, graph, loss = self._captured
+        if not captured.matches(form):
+            raise _changed_shape(captured, form)
+        for buffer, tensor in zip(buffers, tensors, strict=True):
+            buffer.copy_(tensor)
+        graph.replay()
+        return loss
+
+    def _capture(
+        self, form: _Form, tensors: Sequence[Tensor]
+    ) -> tuple[_Form, list[Tensor], torch.cuda.CUDAGraph, Tensor]:
+        buffers = [tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors]
+        args, kwargs, labels = form.insert(buffers)
+        batch = Batch(args=args, kwargs=kwargs, labels=labels)
+        graph = torch.cuda.CUDAGraph()
+        with _explained("the step"), torch.cuda.device(one_device(tensors)), _no_cached_casts():
+            side_stream = torch.cuda.Stream()
+            side_stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side_stream):
+                for _ in range(WARM_UPS):
+                    self._zero_grad()
+                    self._run(batch)
+            torch.cuda.current_stream().wait_stream(side_stream)
+            self._zero_grad()  # gradients are then allocated in the graph's own memory
+            with torch.cuda.graph(graph):
+                loss = self._run(batch)
+        return form, buffers, graph, loss
+
+
 class Graphed(nn.Module):
     """Replays calls of `runs` as CUDA graphs. The first call changes the buffers of `model` like one normal call."""
 
@@ -101,10 +148,7 @@ class Graphed(nn.Module):
             captured = self._captured[with_gradients] = self._capture(form, tensors, with_gradients)
         inputs, outputs, replay = captured
         if not inputs.matches(form):
-            raise TargetError(
-                f"a CUDA graph replays one shape: captured with {_shapes_text(inputs)}, then called with {_shapes_text(form)}",
-                hint="give all batches the same shape, for example with drop_last=True, or set --batch",
-            )
+            raise _changed_shape(inputs, form)
         return outputs.insert(replay(*tensors))
 
     def _capture(self, form: _Form, tensors: Sequence[Tensor], with_gradients: bool) -> tuple[_Form, _Form, Replay]:
@@ -112,22 +156,8 @@ class Graphed(nn.Module):
         device = one_device((*tensors, *self.model.parameters()))
         # a graph reads its inputs from fixed addresses: these copies, so that batches are not overwritten
         buffers = tuple(tensor.detach().clone().requires_grad_(tensor.requires_grad) for tensor in tensors)
-        try:
-            with (
-                torch.cuda.device(device),
-                _restored_buffers(self.model),
-                _no_cached_casts(),
-            ):
-                replay = _capture_training(flat, buffers) if with_gradients else _capture_inference(flat, buffers)
-        except Exception as error:
-            first = _first_cause(error)  # ending a failed capture raises again, with a less helpful message
-            if isinstance(first, KitError) or is_out_of_memory(first):
-                raise
-            raise TargetError(
-                f"the model can't be captured as a CUDA graph: {one_line_message(first)}",
-                where=user_place(first),
-                hint=_HINT,
-            ) from error
+        with _explained("the model"), torch.cuda.device(device), _restored_buffers(self.model), _no_cached_casts():
+            replay = _capture_training(flat, buffers) if with_gradients else _capture_inference(flat, buffers)
         assert flat.form is not None
         unsupported = next((leaf for leaf in flat.form.leaves if leaf is not _TENSOR and leaf is not None), None)
         if not flat.form.kinds or (unsupported is not None and not isinstance(unsupported, _PLAIN)):
@@ -137,6 +167,27 @@ class Graphed(nn.Module):
                 hint="return tensors, tuples, lists or dicts of them, or leave cuda_graph out",
             )
         return form, flat.form, replay
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Raise a failed capture of `what` as a TargetError with its first cause."""
+    try:
+        yield
+    except Exception as error:
+        first = _first_cause(error)  # ending a failed capture raises again, with a less helpful message
+        if isinstance(first, KitError) or is_out_of_memory(first):
+            raise
+        raise TargetError(
+            f"{what} can't be captured as a CUDA graph: {one_line_message(first)}", where=user_place(first), hint=_HINT
+        ) from error
+
+
+def _changed_shape(captured: _Form, form: _Form) -> TargetError:
+    return TargetError(
+        f"a CUDA graph replays one shape: captured with {_shapes_text(captured)}, then called with {_shapes_text(form)}",
+        hint="give all batches the same shape, for example with drop_last=True, or set --batch",
+    )
 
 
 def one_device(tensors: Iterable[Tensor]) -> torch.device:

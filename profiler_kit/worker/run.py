@@ -20,6 +20,7 @@ import torch
 from profiler_kit.errors import KitError
 from profiler_kit.loading import example_count, explain_forward_failure
 from profiler_kit.process.protocol import OnProgress
+from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun, Failure, FailureCode, FailureKind
 from profiler_kit.statistics.intervals import median_interval
@@ -71,15 +72,20 @@ def run_job(job: RunJob, on_progress: OnProgress, gate: Gate | None = None) -> C
     """The run described by `job`, executed in this process. Every Python exception becomes the record's failure."""
     try:
         return _run(job, on_progress, gate or Gate())
-    except KitError as error:
-        failure = Failure(kind="target", message=error.place_and_message, hint=error.hint or "", code=_code_of(error))
-        return ConfigRun(config=job.config, failure=failure)
     except BaseException as error:  # noqa: BLE001 the user's code may raise anything; the failure is the result
-        capped = job.config.setting("memory_limit") is not None and NO_ENGINE in str(error)
-        kind: FailureKind = "out_of_memory" if capped or is_out_of_memory(error) else "error"
-        tail = "".join(traceback.format_exception(error)).strip().splitlines()[-LOG_LINES:]
-        failure = Failure(kind=kind, message=failure_line(error), log_tail="\n".join(tail), code=_code_of(error))
-        return ConfigRun(config=job.config, failure=failure)
+        return failed_run(job.config, error)
+
+
+def failed_run(config: RunConfig, error: BaseException) -> ConfigRun:
+    """The run of `config` that ended with `error`."""
+    if isinstance(error, KitError):
+        failure = Failure(kind="target", message=error.place_and_message, hint=error.hint or "", code=_code_of(error))
+        return ConfigRun(config=config, failure=failure)
+    capped = config.setting("memory_limit") is not None and NO_ENGINE in str(error)
+    kind: FailureKind = "out_of_memory" if capped or is_out_of_memory(error) else "error"
+    tail = "".join(traceback.format_exception(error)).strip().splitlines()[-LOG_LINES:]
+    failure = Failure(kind=kind, message=failure_line(error), log_tail="\n".join(tail), code=_code_of(error))
+    return ConfigRun(config=config, failure=failure)
 
 
 def _code_of(error: BaseException) -> FailureCode:
@@ -112,11 +118,11 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
         runner.synchronize()
         gate.wait()
     on_progress("first step")
-    first_ns = _first_step(runner)
+    first_ns = first_step_ns(runner)
     runner.keep_used_redirection()
     first_peak = torch.cuda.max_memory_allocated(target.device) if cuda else None
     deadline_ns = time.perf_counter_ns() + round(job.budget_s * 1e9)
-    warmup = _warm_up(runner, first_ns, deadline_ns, on_progress)
+    warmup = warm_up(runner, first_ns, deadline_ns, on_progress)
     remaining_ns = max(0, deadline_ns - time.perf_counter_ns())
     timed_ns = round(remaining_ns * (TIMED_SHARE if not job.again else 1.0))
     step_ns, count = from_rank_0(min(warmup), job.steps or steps_within(timed_ns, min(warmup)))
@@ -165,7 +171,9 @@ def _measure(job: RunJob, runner: Runner, on_progress: OnProgress, gate: Gate) -
         return _with_note(
             run, "Reproducibility and error against float64 were not checked: the budget was used up. Raise --budget."
         )
-    return _with_checks(run, runner, start, on_progress)
+    if cuda and runner.unobservable_reason is None:
+        run = _with_memory(run, runner, on_progress)
+    return with_checks(run, runner, start, on_progress)
 
 
 def _peak_bytes(runner: Runner) -> int | None:
@@ -190,7 +198,7 @@ def _with_trace(run: ConfigRun, runner: Runner, trace: str, step_ns: int, on_pro
     return replace(run, traced_steps=traced, trace=trace)
 
 
-def _first_step(runner: Runner) -> int:
+def first_step_ns(runner: Runner) -> int:
     """The first step's duration. An error in forward is explained in terms of the target."""
     try:
         return synced_step_ns(runner)
@@ -198,7 +206,7 @@ def _first_step(runner: Runner) -> int:
         raise explain_forward_failure(runner.target, error) from error  # the same error if there is nothing to explain
 
 
-def _warm_up(runner: Runner, first_ns: int, deadline_ns: int, on_progress: OnProgress) -> list[int]:
+def warm_up(runner: Runner, first_ns: int, deadline_ns: int, on_progress: OnProgress) -> list[int]:
     """Durations of warm-up steps. At least one runs; it stops when steps are steady or time is needed for the timed steps."""
     durations_ns: list[int] = []
     while len(durations_ns) < MAX_WARMUP_STEPS:
@@ -235,16 +243,21 @@ def _with_digests_of_repeat(run: ConfigRun, runner: Runner, start: checks.State,
     return run
 
 
-def _with_checks(run: ConfigRun, runner: Runner, start: checks.State, on_progress: OnProgress) -> ConfigRun:
-    """`run` with memory by category, reproducibility and error. A check that fails becomes a note."""
-    check = "Memory at the peak"
+def _with_memory(run: ConfigRun, runner: Runner, on_progress: OnProgress) -> ConfigRun:
+    """`run` with memory by category. A probe that fails becomes a note."""
+    on_progress("memory probe")
     try:
-        if runner.cuda and runner.unobservable_reason is None:
-            on_progress("memory probe")
-            memory = probe.measure_peak_memory(runner)
-            workspace = max((op.workspace_bytes for op in memory.ops), default=0) if memory else None
-            run = replace(run, memory=memory, workspace_bytes=workspace)
-        check = "Reproducibility"
+        memory = probe.measure_peak_memory(runner)
+    except Exception as error:  # noqa: BLE001 the user's code under a dispatch mode: keep the samples
+        return _with_note(run, f"Memory at the peak could not be checked: {one_line_message(error)}")
+    workspace = max((op.workspace_bytes for op in memory.ops), default=0) if memory else None
+    return replace(run, memory=memory, workspace_bytes=workspace)
+
+
+def with_checks(run: ConfigRun, runner: Runner, start: checks.State, on_progress: OnProgress) -> ConfigRun:
+    """`run` with reproducibility and error. A check that fails becomes a note."""
+    check = "Reproducibility"
+    try:
         on_progress("reproducibility")
         reproducibility = checks.compare_passes(runner, start)
         run = replace(

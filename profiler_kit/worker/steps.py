@@ -26,7 +26,7 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.user_code.locations import one_line_message
-from profiler_kit.worker.graphed import Graphed
+from profiler_kit.worker.graphed import Graphed, GraphedStep
 
 Mark = Callable[[Phase], None]
 MARKS_A_STEP: Final = 7  # at most: data, transfer, forward, loss, backward, optimizer, other
@@ -36,8 +36,8 @@ MAX_STEPS: Final = 100  # more steps narrow the interval too little for the time
 MAX_WARMUP_STEPS: Final = 20
 STEADY_SPREAD: Final = 0.05  # three warm-up steps within 5 % of each other: caches, clocks and plans have settled
 
-_FUSED: Final = "fused"
-_HINT: Final = "torch's SGD, Adam and AdamW have one: use --optimizer adamw, or leave fused_optimizer out"
+_FUSED, _CAPTURABLE = "fused", "capturable"  # forms of an optimizer, and the changes that need them
+_CHANGE_OF: Final = {_FUSED: "fused_optimizer", _CAPTURABLE: "cuda_graph=step"}
 
 
 def no_mark(_: Phase) -> None:
@@ -62,6 +62,7 @@ class Runner:
         self.notes: list[str] = []
         self._redirected_moves = contextlib.ExitStack()
         self._labels: tuple[object, ...] | None = None
+        self._graphed_step: GraphedStep | None = None
         self._feed = _endless_batches(target) if target.loader is not None else None
 
     @property
@@ -87,6 +88,10 @@ class Runner:
         """Replay forward and backward as CUDA graphs. The first step captures them."""
         self.replace_module(Graphed(self.step_module, self.target.model))
 
+    def capture_step(self) -> None:
+        """Replay forward, loss, backward and optimizer as one CUDA graph. The first step captures it."""
+        self._graphed_step = GraphedStep(self._captured_step, self._zero_grad)
+
     def checkpoint(self, paths: Sequence[str]) -> None:
         """Checkpoint the modules at `paths`. Raises UsageError for a wrong path."""
         self.lasting.enter_context(checkpointed(self.target.model, paths))
@@ -99,7 +104,9 @@ class Runner:
     def fuse_optimizer(self) -> None:
         """Replace the optimizer, if there is one, by its fused form. Raises TargetError if it has none."""
         if self.optimizer is not None:
-            self.optimizer = _fused(self.optimizer)
+            self.optimizer = _rebuilt(
+                self.optimizer, _FUSED, foreach=False
+            )  # of foreach and fused, only one may be set
 
     def redirect_moves(self) -> None:
         """On the CPU, redirect moves to a GPU in the following steps, if the target's code may make any. Call it once."""
@@ -179,7 +186,30 @@ class Runner:
         elif self.target.device.type == "mps":
             torch.mps.synchronize()
 
+    def _captured_step(self, batch: Batch) -> torch.Tensor:
+        """The loss of a step that a graph can contain: it reads no value. Before its first call, nothing has run."""
+        assert self.optimizer is not None
+        if not self.optimizer.state:
+            self.optimizer = _capturable(self.optimizer)
+        reads_loss, self.reads_loss = self.reads_loss, False
+        try:
+            _, loss = self.forward_backward(batch)
+        finally:
+            self.reads_loss = reads_loss
+        self.optimizer.step()
+        return loss.detach()
+
+    def _zero_grad(self) -> None:
+        assert self.optimizer is not None
+        self.optimizer.zero_grad(set_to_none=True)
+
     def _train_step(self, batch: Batch, mark: Mark) -> None:
+        if self._graphed_step is not None:
+            mark("other")  # a replay has no phases
+            loss = self._graphed_step(batch)
+            if self.reads_loss:
+                loss.item()
+            return
         assert self.optimizer is not None
         self.forward_backward(batch, mark)
         mark("optimizer")
@@ -188,24 +218,33 @@ class Runner:
         mark("other")
 
 
-def _fused(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """An optimizer of the same class, parameters and settings with ``fused=True``, created before the first step.
+def _capturable(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """`optimizer` in a form that a CUDA graph can contain. Raises TargetError if its steps may depend on a number on the host."""
+    if type(optimizer) is torch.optim.SGD or all(group.get(_CAPTURABLE) for group in optimizer.param_groups):
+        return optimizer
+    return _rebuilt(optimizer, _CAPTURABLE)
 
-    Raises TargetError if the class has no fused implementation, none for these parameters, or is already fused.
+
+def _rebuilt(optimizer: torch.optim.Optimizer, form: str, **others: bool) -> torch.optim.Optimizer:
+    """An optimizer of the same class, parameters and settings with `form` (``fused``, ``capturable``), before the first step.
+
+    `others` are further settings of the form. Raises TargetError if the class has no such form, none for these parameters, or if
+    it has it already.
     """
     kind: Any = type(optimizer)
+    hint = f"torch's Adam and AdamW have one: use --optimizer adamw, or leave {_CHANGE_OF[form]} out"
     parameters = inspect.signature(kind.__init__).parameters
-    if _FUSED not in parameters:
-        raise TargetError(f"{kind.__name__} has no fused implementation", hint=_HINT)
-    if all(group.get(_FUSED) for group in optimizer.param_groups):
-        raise TargetError(f"the target's {kind.__name__} is fused already", hint="leave fused_optimizer out")
-    # foreach and fused are alternatives; only one may be set
-    groups = [{**group, _FUSED: True, "foreach": False} for group in optimizer.param_groups]
+    if form not in parameters:
+        raise TargetError(f"{kind.__name__} has no {form} implementation", hint=hint)
+    if all(group.get(form) for group in optimizer.param_groups):
+        raise TargetError(f"the target's {kind.__name__} is {form} already", hint=f"leave {_CHANGE_OF[form]} out")
+    changed = {form: True, **others}
+    groups = [{**group, **changed} for group in optimizer.param_groups]
     settings = {name: value for name, value in optimizer.defaults.items() if name in parameters}
     try:
-        replacement: torch.optim.Optimizer = kind(groups, **{**settings, _FUSED: True, "foreach": False})
+        replacement: torch.optim.Optimizer = kind(groups, **{**settings, **changed})
     except (RuntimeError, TypeError, ValueError) as error:
-        raise TargetError(f"{kind.__name__} can't be fused here: {one_line_message(error)}", hint=_HINT) from error
+        raise TargetError(f"{kind.__name__} can't be {form} here: {one_line_message(error)}", hint=hint) from error
     return replacement
 
 

@@ -19,6 +19,10 @@ from profiler_kit import process  # noqa: E402
 from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.measurement import sweep, tuning_processes  # noqa: E402
+from profiler_kit.measurement.screening import Screen  # noqa: E402
+from profiler_kit.pipeline import tune  # noqa: E402
+from profiler_kit.records.configs import RunConfig  # noqa: E402
+from profiler_kit.records.jobs import Screened  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_saved, read_saved  # noqa: E402
 from profiler_kit.records.tuning import Tuning  # noqa: E402
@@ -50,17 +54,18 @@ def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> SimulatedDevice:
     simulated = SimulatedDevice(
-        times={"amp_bf16": 0.5, "channels_last": 1.6},
+        times={"no_onednn": 0.5, "channels_last": 1.6},
         failures={"fused_optimizer": "no \x1b[31mfused"},
         noise=0.001,
         has_traces=False,
     )
     monkeypatch.setattr(sweep, "measure_visits", simulated.measure_visits)
+    monkeypatch.setattr(tune, "Screen", lambda **_: simulated)
     monkeypatch.setattr(process, "processes_in_memory", lambda items, _: items)
     return simulated
 
 
-COMMAND = ("tune", "net.py", "--device", "cpu", "--changes", "amp_bf16,channels_last,fused_optimizer,benchmark")
+COMMAND = ("tune", "net.py", "--device", "cpu", "--changes", "no_onednn,channels_last,fused_optimizer,benchmark")
 
 
 def test_the_answer_comes_first_with_the_lines(
@@ -69,13 +74,13 @@ def test_the_answer_comes_first_with_the_lines(
     assert main([*COMMAND, "-o", "tuned.json"]) == 0
     printed = capfd.readouterr()
     out = " ".join(printed.out.split())
-    assert re.match(r"Net: tuned for time Use amp_bf16: (49|50)\.\d % less ", out)
-    assert '\nwith torch.autocast("cpu", dtype=torch.bfloat16):\n    output = model(inputs)\n' in printed.out
-    assert "channels_last on top of amp_bf16: worse" in out
-    assert "fused_optimizer: failed, no" in out
-    assert "benchmark: not applicable, the same as default here." in out
+    assert re.match(r"Net: tuned for time Use no_onednn: (49|50)\.\d % less ", out)
+    assert "\ntorch.backends.mkldnn.enabled = False\n" in printed.out
+    assert "channels_last on top of no_onednn: worse" in out
+    assert "fused_optimizer on top of no_onednn: failed, no" in out
+    assert "benchmark: not applicable, no effect here." in out
     assert "\x1b" not in printed.out
-    assert "round 1" in printed.err
+    assert "comparing: no_onednn" in printed.err
     assert json.loads((net.parent / "tuned.json").read_text())["kind"] == "tuning"
 
 
@@ -92,11 +97,11 @@ def test_the_file_is_shown_again_in_every_format_without_losses(
     assert dumps(saved) == Path("tuned.json").read_text()
     for form in ("markdown", "html", "csv", "json"):
         assert main(["show", "tuned.json", "-f", form]) == 0
-        assert "amp_bf16" in capfd.readouterr().out.replace("\\_", "_"), form
-    assert repr(saved) == "<Tuning Net: amp_bf16, 0.501x (better)>" or "amp_bf16" in repr(saved)
-    assert "Use amp_bf16" in str(saved)
-    assert list(saved.to_dataframe()["change"])[:2] == ["benchmark", "amp_bf16"]
-    assert list(saved.to_dataframe("tuned_sides")["config"]) == ["default", "amp_bf16"]
+        assert "no_onednn" in capfd.readouterr().out.replace("\\_", "_"), form
+    assert repr(saved).startswith("<Tuning Net: no_onednn, 0.")
+    assert "Use no_onednn" in str(saved)
+    assert set(saved.to_dataframe()["change"]) == {"benchmark", "no_onednn", "channels_last", "fused_optimizer"}
+    assert list(saved.to_dataframe("tuned_sides")["config"]) == ["default", "no_onednn"]
 
 
 def test_other_commands_refuse_the_file(net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]) -> None:
@@ -118,11 +123,11 @@ def test_nothing_better_is_no_error(net: Path, device: SimulatedDevice, capfd: p
 
 
 def test_ctrl_c_prints_what_was_measured(net: Path, device: SimulatedDevice, capfd: pytest.CaptureFixture[str]) -> None:
-    device.interrupt_at = 12
+    device.interrupt_comparison = 2
     assert main([*COMMAND, "-o", "part.json"]) == 130
     printed = capfd.readouterr()
     assert "Interrupted: the search has not ended" in " ".join(printed.out.split())
-    assert "amp_bf16" in printed.out
+    assert "no_onednn" in printed.out
     assert "interrupted: the result contains" in printed.err
     saved = read_saved("part.json")
     assert isinstance(saved, Tuning)
@@ -170,6 +175,7 @@ def test_wrong_options_stop_before_anything_is_measured(
 
 
 def test_a_model_in_python_is_tuned(device: SimulatedDevice) -> None:
+    device.failures, device.times = {}, {"fused_optimizer": 0.5}
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 5))
     before = [parameter.clone() for parameter in model.parameters()]
     tuning = profiler_kit.tune(
@@ -178,10 +184,10 @@ def test_a_model_in_python_is_tuned(device: SimulatedDevice) -> None:
         labels=torch.tensor([0, 1]),
         loss_fn=torch.nn.functional.cross_entropy,
         device="cpu",
-        changes=["amp_bf16"],
+        changes=["fused_optimizer"],
         tolerance=0.5,
     )
-    assert tuning.changes == ("amp_bf16",)
+    assert tuning.changes == ("fused_optimizer",)
     assert tuning.options.tolerance == "0.5"
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     with pytest.raises(UsageError, match="unknown goal 'speed'"):
@@ -197,20 +203,30 @@ def test_reasons_from_python_name_arguments(device: SimulatedDevice, monkeypatch
 
 
 @pytest.mark.jobs
-@pytest.mark.timeout(900)  # eighteen processes, which share the cores with other tests
-def test_fresh_processes_of_a_real_model(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the worker, but for its clock: half of the step with autocast, and an optimizer without a fused form."""
-    measure_visits = sweep.measure_visits
+@pytest.mark.timeout(900)  # about ten processes, which share the cores with other tests
+def test_processes_of_a_real_model(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the workers, but for their clocks: half of the step with autocast, and an optimizer without a fused form."""
+    measure_visits, compare = sweep.measure_visits, Screen.compare
+
+    def step_ns(config: RunConfig) -> int:
+        return 5_000_000 if "amp_bf16" in config.name else 10_000_000
 
     def timed(*args: Any, **options: Any) -> Iterator[sweep.FinishedVisit]:
         for done in measure_visits(*args, **options):
             assert done.run.failure is not None or len(done.run.steps_ns) >= MIN_STEPS
-            ns = 5_000_000 if "amp_bf16" in done.visit.config.name else 10_000_000
-            step_ns = Interval(median=ns, low=ns - 1000, high=ns + 1000)
-            run = done.run if done.run.failure is not None else replace(done.run, steps_ns=(ns,) * 20, step_ns=step_ns)
+            ns = step_ns(done.visit.config)
+            interval = Interval(median=ns, low=ns - 1000, high=ns + 1000)
+            run = done.run if done.run.failure is not None else replace(done.run, steps_ns=(ns,) * 20, step_ns=interval)
             yield replace(done, run=run)
 
+    def screened(screen: Screen, base: RunConfig | None, config: RunConfig, **options: Any) -> Screened:
+        answer = compare(screen, None, config, **options)  # with checks
+        if base is None or answer.run.failure is not None:
+            return answer
+        return replace(answer, before_ns=(step_ns(base),) * 12, after_ns=(step_ns(config),) * 12)
+
     monkeypatch.setattr(sweep, "measure_visits", timed)
+    monkeypatch.setattr(Screen, "compare", screened)
     monkeypatch.setattr(tuning_processes, "STEPS_S", 120.0)  # for the checks too, on a busy machine
     words = ["--changes", "fused_optimizer,amp_bf16", "--processes", "18", "--optimizer", "rmsprop", "--budget", "60m"]
     assert main(["tune", "net.py", "--device", "cpu", "-q", "-o", "tuned.json", *words]) == 0
@@ -221,11 +237,13 @@ def test_fresh_processes_of_a_real_model(net: Path, monkeypatch: pytest.MonkeyPa
     failed = next(attempt for attempt in saved.attempts if attempt.change == "fused_optimizer")
     assert failed.outcome == "failed"
     assert "no fused implementation" in failed.reason
-    assert (saved.outcome, saved.changes) == ("better", ("amp_bf16",))
-    assert saved.gain is not None
-    assert saved.gain.ratio == pytest.approx(0.5)
-    assert saved.gain.after_processes >= 3
-    assert saved.chosen is not None
-    assert 1e-5 < (saved.chosen.max_relative_error or 0) < 1e-2
+    assert saved.changes == ()
+    reduced = saved.reduced
+    assert reduced is not None
+    assert (reduced.outcome, reduced.changes) == ("better", ("amp_bf16",))
+    assert reduced.gain is not None
+    assert reduced.gain.ratio == pytest.approx(0.5)
+    assert reduced.gain.after_processes >= 2
+    assert 1e-5 < (reduced.chosen.max_relative_error or 0) < 1e-2
     assert saved.environment is not None
     assert saved.processes <= 18

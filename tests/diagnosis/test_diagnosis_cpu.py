@@ -174,15 +174,6 @@ def test_a_layer_with_most_work_and_little_of_its_time_in_products_is_not_the_ca
     assert rule_finding(source, "dominant_layer") is not None
 
 
-def test_the_gradients_of_slices_name_their_module() -> None:
-    slices, fills = operators_of("select_backward", "cat/copy", 1.0, 100), operators_of("fill_", "pointwise", 9.0, 100)
-    source = step_on_cpu(slices, fills, step_ms=10.0, python_ms=0.0, gaps=0, path="mixer")
-    finding = rule_finding(source, "slice_gradients")
-    assert finding is not None
-    assert finding.paths == ("mixer",)
-    assert "Most slices are those of mixer." in finding.explanation
-
-
 def test_flags_of_cudnn_do_not_matter_on_a_cpu() -> None:
     flag = NamedValue(name="benchmark", value="True")
     source = step_on_cpu(operators_of("mm", "gemm", 9.0), step_ms=10.0, python_ms=1.0)

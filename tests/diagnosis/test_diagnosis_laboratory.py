@@ -38,7 +38,7 @@ def with_baseline(source: Report, **fields: object) -> Report:
 
 
 NEW = (
-    "activations_peak", "benchmark_limit", "cudnn_off_by_accident", "efficiency_gap", "false_reproducibility", "flags_changed",
+    "activations_peak", "benchmark_limit", "cudnn_off_by_accident", "false_reproducibility", "flags_changed",
     "further_axes", "half_precision", "memory_bound", "no_tensor_cores", "not_on_cudnn", "precision_inert", "two_processes",
     "under_a_cap", "unsteady",
 )  # fmt: skip
@@ -345,31 +345,6 @@ def test_what_allows_tensor_cores_is_tried() -> None:
     assert "set_float32_matmul_precision" in linear.advice
 
 
-@pytest.mark.parametrize("by_parts", [False, True])
-def test_an_op_far_below_its_peer(by_parts: bool) -> None:
-    finding = one(gap(by_parts=by_parts), "efficiency_gap")
-    assert finding.paths == ("slow",)
-    assert value(finding, "share of the TF32 peak", "slow").value == pytest.approx(2.32, abs=0.01)
-    assert finding.severity == "high"
-    assert "30 channels" in finding.explanation
-    assert any(item.name == "workspace" for item in finding.evidence) is by_parts
-    assert ("weight gradient of slow" in finding.title) is by_parts
-
-
-@pytest.mark.parametrize(
-    ("slow_ms", "quick_ms", "fires"),
-    [(4.5, 2.0, False), (5.0, 2.0, True), (60, 2.3, True), (60, 2.6, False)],
-)  # 31 %, 28 %; 65 %, 57 %
-def test_the_gap_by_both_shares(slow_ms: float, quick_ms: float, fires: bool) -> None:
-    assert silent(gap(round(slow_ms * MS), round(quick_ms * MS)), "efficiency_gap") is not fires
-
-
-def test_an_fft_is_no_gap() -> None:
-    source = gap()
-    modules = (layer("slow", "forward", 60 * MS, FFT), *source.runs[0].modules[1:])
-    assert silent(with_baseline(source, modules=modules), "efficiency_gap")
-
-
 @pytest.mark.parametrize(("share", "fires"), [(0.49, False), (0.51, True)])
 def test_memory_bound_by_share(share: float, fires: bool) -> None:
     source = moving(share)
@@ -420,33 +395,22 @@ def test_half_precision_is_computed_from_the_ceilings_and_tried() -> None:
 # --- what-ifs of the dominant layer
 
 
-def test_what_ifs_give_the_step_between_bounds() -> None:
+def test_what_ifs_give_the_step_at_the_efficiency_of_now() -> None:
     finding = one(LAB, "dominant_layer")
-    run = LAB.runs[0]
-    spent = sum(item.kernel_ns for item in run.modules if item.path == "conv2")
+    spent = sum(item.kernel_ns for item in LAB.runs[0].modules if item.path == "conv2")
     rest = 26.2 * MS - spent
-    assert value(finding, "step with half the kernel size, at most").value == pytest.approx(rest + spent / 4)
-    floor = 3 * 2 * 8 * 25_165_824_000 / 4 / 370e12 * 1e9  # forward and two gradients, at the ceiling
-    assert value(finding, "step with half the kernel size, at least").value == pytest.approx(rest + floor, rel=1e-3)
-    two = value(finding, "step with two layers instead of one, at most").value
+    assert value(finding, "step with half the kernel size").value == pytest.approx(rest + spent / 4)
+    two = value(finding, "step with two layers instead of one").value
     assert two == pytest.approx(rest + spent * (30 * 50 * 16 + 50 * 50 * 16) / (30 * 50 * 256))
     assert finding.computed
 
 
-def test_what_ifs_without_a_roof_have_one_bound_and_on_an_idle_device_none() -> None:
-    bare = one(replace(LAB, roofline=()), "dominant_layer")
-    assert any("at most" in piece.name for piece in bare.evidence)
-    assert not any("at least" in piece.name for piece in bare.evidence)
+def test_the_host_or_an_fft_leave_the_new_step_unknown() -> None:
     idle = with_baseline(LAB, step_ns=around(60 * MS))
-    assert not any("at most" in piece.name for piece in one(idle, "dominant_layer").evidence)
-
-
-def test_an_fft_takes_as_long_for_a_smaller_kernel() -> None:
+    assert not any(piece.name.startswith("step with") for piece in one(idle, "dominant_layer").evidence)
     whole = v1()
-    only = report(whole.runs[3], counts=whole.static)
-    finding = one(only, "dominant_layer")
-    assert value(finding, "step with half the kernel size, at most").value == pytest.approx(6.36 * MS)
-    assert float(value(finding, "step with stride 2 before it, at most").value) < 3 * MS
+    only = report(whole.runs[3], counts=whole.static)  # an FFT takes as long for a smaller kernel
+    assert not any(piece.name.startswith("step with") for piece in one(only, "dominant_layer").evidence)
 
 
 # --- memory

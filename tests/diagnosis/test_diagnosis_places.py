@@ -11,9 +11,10 @@ from trace_reports import trace, traces
 
 import profiler_kit
 from profiler_kit.diagnosis.rules.launches import LAUNCH_BOUND
-from profiler_kit.diagnosis.rules.places import COSTLY_PLACE, OPERATOR_LOOP
+from profiler_kit.diagnosis.rules.places import COSTLY_PLACE, OPERATOR_LOOP, REPEATED_WORK
 from profiler_kit.records.report import Finding
-from profiler_kit.records.traces import Saving, WorkSite
+from profiler_kit.records.traces import Saving, TraceOperator, WorkSite
+from profiler_kit.simulation.repeated_work import REPEATED
 
 
 def site(saving: float, *, source: str = "train.py(3): clip", operator: str = "", **more: Any) -> WorkSite:
@@ -101,6 +102,18 @@ def test_the_largest_loop_has_its_place_and_its_rounds() -> None:
     assert "75 rounds of aten::mul_ and aten::add_ in train.py(3): clip" in finding.title
 
 
+def test_a_row_of_several_layers_is_no_place() -> None:
+    assert not findings(site(0.5, source="", row="aten::sub, aten::pow, aten::sum", rounds=12.0))
+
+
+@pytest.mark.parametrize(("saving", "severity"), [(0.04, None), (0.06, "low"), (0.11, "medium"), (0.31, "high")])
+@pytest.mark.parametrize("repeated", REPEATED)
+def test_repeated_work_by_its_saving(repeated: str, saving: float, severity: str | None) -> None:
+    found = list(REPEATED_WORK.findings(traces(trace(sites=(site(saving, source="", repeated=repeated),)))))
+    assert [finding.severity for finding in found] == ([severity] if severity else [])
+    assert [texts(finding.claims) for finding in found] == ([(f"site:repeated:{repeated}",)] if severity else [])
+
+
 def test_no_replay_no_place() -> None:
     assert findings() == []
 
@@ -126,3 +139,16 @@ def test_the_large_layer_precedes_its_padding() -> None:
     severities = {finding.rule: finding.severity for finding in report.findings}
     assert report.findings[0].rule == "dominant_layer"
     assert (severities["dominant_layer"], severities["channels_multiple"]) == ("high", "low")
+
+
+def test_the_advice_on_a_place_follows_the_families_of_its_operators() -> None:
+    operators = [
+        TraceOperator(name=name, family=family, calls=9, kernel_ns=1, host_self_ns=1)
+        for name, family in (("aten::contiguous", "cat/copy"), ("aten::sort", "sort/scan"), ("aten::mm", "gemm"))
+    ]
+    place = site(0.5, operators=("aten::mm", "aten::sort", "SortBackward0", "aten::contiguous"))
+    (finding,) = COSTLY_PLACE.findings(traces(trace(sites=(place,), operators=operators)))
+    assert "topk" in finding.advice
+    assert "contiguous()" in finding.advice
+    (finding,) = findings(place)
+    assert "topk" not in finding.advice, "nothing tells the families"

@@ -13,7 +13,8 @@ from sample_reports import v0_cuda
 from profiler_kit.diagnosis.account import account_of, step_account
 from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.records.claims import claim_of_text
-from profiler_kit.records.report import Finding, Report, Severity, Tool, TraceReport
+from profiler_kit.records.report import Finding, Report, Severity, Tool, TraceReport, Trial
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.traces import IdleTime, PhaseTime, Saving, TraceKernel, TraceModule, TracePhase, TraceSummary
 
 
@@ -261,3 +262,15 @@ def test_of_savings_that_are_about_the_same_the_first_one_stays_first() -> None:
     assert [rule for rule, _ in replayed(findings, savings=savings)] == ["layer", "casts"]
     savings["casts"] = (0.3, 0.4, 0.4)
     assert [rule for rule, _ in replayed(findings, savings=savings)] == ["casts", "layer"]
+
+
+def test_a_replayed_report_ranks_as_a_trace_does_except_what_was_tried() -> None:
+    findings = [finding("layer", 0.3, "busy:module:net.a"), finding("copies", 0.1, "busy:kernel:add")]
+    model = Replayed({"layer": (0.3, 0.4, 0.5), "copies": (0.2, 0.2, 0.2)}, overlaps={("layer", "copies"): 0.9})
+    step = Interval(low=9, median=10, high=11)
+    tried = [findings[0], replace(findings[1], trial=Trial(config="x", before_ns=step, after_ns=step, verdict="same"))]
+    for of, listed, severity in (
+        (report(), findings, "low"), (v0_cuda(), findings, "low"), (v0_cuda(), tried, "medium"),
+    ):  # fmt: skip
+        ranked = rank(of, listed, savings=model, topics=TOPICS)
+        assert {item.rule: item.severity for item in ranked} == {"layer": "medium", "copies": severity}

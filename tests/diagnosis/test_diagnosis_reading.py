@@ -11,9 +11,11 @@ from traced_runs import traced_run
 
 from profiler_kit.counting.modules import config_text, layer_sizes
 from profiler_kit.diagnosis.convolution import convolution_of
+from profiler_kit.diagnosis.facts import Facts
 from profiler_kit.diagnosis.pairs import counterpart, flag_pairs, measured_runs
 from profiler_kit.diagnosis.phrases import join_list, plural
-from profiler_kit.diagnosis.step_work import run_step
+from profiler_kit.diagnosis.recorded import measured_trace
+from profiler_kit.diagnosis.step_work import StepWork
 from profiler_kit.diagnosis.timing import phase_shares, ratio
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, LayerSizes, ModuleNode
@@ -114,12 +116,11 @@ def test_recomputation_counts_as_backward() -> None:
 def test_the_median_kernel_weighs_by_calls() -> None:
     many = KernelStat(name="a", family="pointwise", calls=100, kernel_ns=300_000)
     one = KernelStat(name="b", family="gemm", calls=1, kernel_ns=9_000_000)
-    step = run_step(
-        traced_run(config=RunConfig(name="x"), clock="kernel", kernels=(one, many), unattributed_ns=9_300_000)
-    )
-    assert step is not None
-    assert step.median_kernel_ns == 3_000
-    assert run_step(ConfigRun(config=RunConfig(name="x"))) is None
+    run = traced_run(config=RunConfig(name="x"), clock="kernel", kernels=(one, many), unattributed_ns=9_300_000)
+    trace = measured_trace(run)
+    assert trace is not None
+    assert StepWork(trace=trace, name="x", facts=Facts(), is_measured=True).median_kernel_ns == 3_000
+    assert measured_trace(ConfigRun(config=RunConfig(name="x"))) is None
 
 
 def test_shares_of_nothing_are_unknown() -> None:

@@ -379,8 +379,18 @@ def test_limits_of_products_outside_tensor_cores(spent_ms: float, device: str, e
         ([kernel("conv:legacy_direct", 40.0, 10, math="fp32")], "high"),
         ([kernel("conv:legacy_direct", 40.0, 10, math="fp32"), kernel("conv:xmma_igemm", 40.0, 9, math="tf32")], None),
         ([kernel("gemm", 40.0, 10, math="fp32"), kernel("conv:xmma_igemm", 40.0, 9, math="tf32")], "high"),
+        ([kernel("attention", 40.0, 10, math="fp32"), kernel("gemm", 40.0, 9, math="tf32")], None),
+        ([kernel("attention", 40.0, 10, math="fp32"), kernel("gemm", 40.0, 9, math="bf16")], "high"),
     ],
-    ids=["short", "matrix and vector", "convolution", "cuDNN chose float32", "the other setting"],
+    ids=[
+        "short",
+        "matrix and vector",
+        "convolution",
+        "cuDNN chose float32",
+        "the other setting",
+        "attention",
+        "beside 16 bits",
+    ],
 )
 def test_float32_products_that_tensor_cores_cannot_help_do_not_count(
     kernels: list[TraceKernel], expected: str | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from profiler_kit.configurations.naming import parse_config  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
 from profiler_kit.loading import load  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
+from profiler_kit.records.jobs import ScreenJob, ScreenRequest  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
 from profiler_kit.worker import accuracy, checks, environment, variant  # noqa: E402
+from profiler_kit.worker.screen import Screen  # noqa: E402
 from profiler_kit.worker.steps import Runner, synced_step_ns, timed_steps  # noqa: E402
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -73,6 +76,25 @@ def test_a_captured_or_compiled_training_step_is_the_eager_one(name: str) -> Non
     counted = [value for key, value in other.items() if key.endswith("num_batches_tracked")]
     assert counted
     assert {int(value) for value in counted} == {2}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_a_replayed_step_trains_as_the_eager_one(optimizer: str) -> None:
+    """The warm-up before the capture trains three steps; then one replay is one step."""
+    spec = replace(RESNET, optimizer=optimizer)
+    eager = after_steps(prepared("no-tf32", spec), 5)
+    replayed = after_steps(prepared("no-tf32+cuda_graph=step", spec), 2)  # 3 + 2
+    torch.testing.assert_close(replayed, eager, rtol=1e-2, atol=1e-2)
+    assert {int(v) for k, v in replayed.items() if k.endswith("num_batches_tracked")} == {5}
+
+
+@pytest.mark.parametrize("name", ["benchmark", "cuda_graph=step", "cuda_graph", "amp_bf16", "channels_last", "no_item"])
+def test_sides_of_one_process_take_turns_on_cuda(name: str) -> None:
+    job = ScreenJob(spec=RESNET, config=DEFAULT, device="cuda", answers="")
+    request = ScreenRequest(base=DEFAULT, config=parse_config(name, DEFAULT), budget_s=2.0)
+    answer = Screen(job, lambda _: None).answer(request)
+    assert answer.run.failure is None
+    assert len(answer.before_ns) == len(answer.after_ns) >= 4
 
 
 @pytest.mark.parametrize("name", ["cuda_graph", "compile", "cuda_graph+amp_bf16", "cuda_graph+channels_last"])

@@ -63,9 +63,7 @@ def trained(changes: tuple[str, ...], steps: int = 30) -> list[float]:
     names["inputs"], names["labels"] = torch.randn(8, 3, 32, 32).cuda(), torch.arange(8).cuda()
     exec(blocks.get("model", ""), names)
     names["optimizer"] = torch.optim.SGD(names["model"].parameters(), lr=0.05)
-    exec(blocks.get("optimizer", ""), names)
-    for group in names["optimizer"].param_groups:
-        group["lr"] = 0.05
+    exec(blocks.get("optimizer", "").replace("=True)  # and", "=True, lr=0.05)  # and"), names)
     plain = "loss = loss_fn(model(inputs), labels)\nloss.backward()\noptimizer.step()\noptimizer.zero_grad(set_to_none=True)"
     losses = []
     for _ in range(steps):
@@ -82,6 +80,8 @@ def trained(changes: tuple[str, ...], steps: int = 30) -> list[float]:
         ("amp_fp16", "channels_last"),
         ("cuda_graph",),
         ("cuda_graph", "amp_bf16", "channels_last", "fused_optimizer"),
+        ("cuda_graph=step",),
+        ("cuda_graph=step", "amp_bf16", "channels_last", "fused_optimizer", "no_item"),
         ("compile", "amp_bf16"),
         ("fused_optimizer", "no_item"),
         ("checkpoint=body",),

@@ -460,6 +460,18 @@ def test_data_sets_give_the_shape_of_an_example(
     assert data in notes
 
 
+NORM = (
+    "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    "        self.conv, self.norm = nn.Conv2d(3, 4, 32), nn.BatchNorm2d(4)\n"
+    "    def forward(self, x):\n        return self.norm(self.conv(x)).flatten(1)\n"
+)
+
+
+def test_batch_normalization_of_one_value_gets_two_examples_of_a_data_set(write: Write) -> None:
+    write(net=NORM, train="from net import Net\n" + LOOP.format(data="CIFAR10", transform="None", prepared="images"))
+    assert inputs_of()[:2] == ([(2, 3, 32, 32)], "data_set")
+
+
 def test_a_data_set_of_another_model_is_not_used(write: Write) -> None:
     write(net=NET + LOOP.format(data="MNIST", transform="None", prepared="images"))
     assert inputs_of()[:2] == ([(1, 3, 32, 32)], "search")
@@ -634,3 +646,52 @@ def test_sizes_that_only_add_up_follow_the_names(
     sizes = tuple(text.shape[-1] for text in result.texts)
     assert sum(sizes) == 74
     assert widths is None or sizes == widths
+
+
+class Labeled(nn.Module):
+    """A generator that changes an image towards a label: the label is a vector, which forward makes a map."""
+
+    def __init__(self, c_dim: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3 + c_dim, 3, 3, padding=1)
+
+    def forward(self, x: Tensor, c: Tensor) -> Tensor:
+        c = c.view(c.size(0), c.size(1), 1, 1)
+        return self.conv(torch.cat([x, c.repeat(1, 1, x.size(2), x.size(3))], dim=1))
+
+
+def test_a_concatenated_input_has_the_size_that_the_constructor_states_for_it() -> None:
+    assert guessed(Labeled(5), c_dim=5) == ["1,3,256,256", "1,5"]
+
+
+class Enlarged(nn.Module):
+    """A network for larger images, whose second input is optional in the signature alone."""
+
+    def __init__(self, in_channels: int, num_res_blocks: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2 * in_channels, in_channels, 3, padding=1)
+
+    def forward(self, x: Tensor, low_res: Tensor | None = None) -> Tensor:
+        height, width = x.shape[-2:]
+        enlarged = nn.functional.interpolate(low_res, (height, width))
+        return self.conv(torch.cat([x, enlarged], dim=1))
+
+
+def test_an_optional_input_that_forward_reads_is_needed() -> None:
+    found = guessed(Enlarged(3, 2), in_channels=3, num_res_blocks=2)
+    assert found == ["1,3,256,256", "1,3,256,256"]
+
+
+class Asserts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.kernels, self.nodes = nn.Conv2d(3, 4, 1), 5, 25
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        assert adjacency.size(0) == self.kernels
+        assert self.nodes == adjacency.shape[-1]
+        return self.conv(x).sum() * adjacency
+
+
+def test_an_assertion_states_a_size_of_any_dimension() -> None:
+    assert guessed(Asserts())[1] == "5,25"

@@ -15,7 +15,7 @@ from profiler_kit.loading import Target, load
 from profiler_kit.loading.candidates.hyperparameters import stated_options
 from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
-from profiler_kit.loading.program.reading import function_node
+from profiler_kit.loading.program.reading import function_node, source_tree
 from profiler_kit.loading.training_step.script_loss import _moved
 from profiler_kit.records.target import TargetSpec
 
@@ -130,7 +130,7 @@ def test_the_repository_states_the_hyperparameters(write: Write, options: str) -
 def test_hyperparameters_of_another_model_are_not_used(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "other.py").write_text("make(step=1, rate=2, size=3, kind=4)\n")
-    assert stated_options(tmp_path / "net.py", CloudNet, "points") == {}
+    assert stated_options(tmp_path / "net.py", source_tree(CloudNet), "points") == {}
 
 
 def test_the_hint_of_a_script_is_the_model_that_its_imports_lead_to(write: Write) -> None:

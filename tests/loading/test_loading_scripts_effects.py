@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack, _pop_mode, _push_mode
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import load
@@ -156,6 +157,16 @@ def test_time_limits_can_be_nested() -> None:
         time.sleep(5)
     with pytest.raises(TimeLimitError, match=r"0\.1 s"), time_limit(0.1), time_limit(30):
         time.sleep(5)
+
+
+@pytest.mark.parametrize("change", [_push_mode, lambda _: _pop_mode()])
+def test_function_modes_are_as_before_after_an_interrupt(change: Callable[[TorchFunctionMode], object]) -> None:
+    """The interrupt may come while a mode is entered or left."""
+    with TorchFunctionMode() as outer:
+        with pytest.raises(TimeLimitError), time_limit(0.05):  # noqa: PT012
+            change(TorchFunctionMode())
+            time.sleep(5)
+        assert _get_current_function_mode_stack() == [outer]
 
 
 def test_a_limit_interrupts_again_code_that_catches_everything() -> None:

@@ -202,6 +202,7 @@ def test_documents_of_a_repository(opened: Open) -> None:
     source = opened(FILES)
     assert [(d.kind, d.at(1)) for d in source.documents] == [
         ("target", "models/net.py:1"),
+        ("importer", "broken.py:1"),
         ("importer", "train.py:1"),
         ("importer", "tools/show.py:1"),
         ("docstring", "models/net.py:3"),

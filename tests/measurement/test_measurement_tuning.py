@@ -17,6 +17,7 @@ from profiler_kit.records.progress import ProcessStart
 from profiler_kit.records.tuning import Tuning, TuningOptions
 
 CHANGES = ("benchmark", "amp_bf16", "channels_last", "cuda_graph", "fused_optimizer")
+FRESH = "compile"  # a change that needs a process of its own
 Tune = Callable[..., Tuning]
 
 
@@ -38,15 +39,71 @@ def outcomes(result: Tuning) -> dict[str, str]:
 
 
 def test_it_combines_what_is_surely_better(tune: Tune) -> None:
-    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6, "channels_last": 1.5})
+    device = SimulatedDevice(times={"benchmark": 0.7, "fused_optimizer": 0.6, "channels_last": 1.5})
     result = tune(device)
     assert result.outcome == "better"
-    assert set(result.changes) == {"benchmark", "amp_bf16"}
+    assert set(result.changes) == {"benchmark", "fused_optimizer"}
     assert result.gain is not None
     assert result.gain.low < 0.42 < result.gain.high
     assert outcomes(result)["channels_last"] == "worse"
     assert result.chosen is not None
-    assert result.chosen.config.name == "benchmark+amp_bf16"
+    assert result.chosen.config.name == "benchmark+fused_optimizer"
+    assert result.reduced is None
+
+
+def test_reduced_precision_is_an_answer_of_its_own(tune: Tune) -> None:
+    device = SimulatedDevice(
+        times={"benchmark": 0.8, "amp_bf16": 0.6, "channels_last": 1.3, "amp_bf16+channels_last": 0.6},
+        errors={"amp_bf16": 0.016},
+    )
+    result = tune(device)
+    assert (result.outcome, result.changes) == ("better", ("benchmark",))
+    assert result.chosen is not None
+    assert result.chosen.max_relative_error == pytest.approx(1e-4)
+    reduced = result.reduced
+    assert reduced is not None
+    assert reduced.outcome == "better"
+    assert set(reduced.changes) == {"benchmark", "amp_bf16", "channels_last"}  # beside autocast, channels_last gains
+    assert reduced.gain is not None
+    assert reduced.gain.ratio == pytest.approx(0.8 * 0.6 * 1.3 * 0.6, rel=0.02)
+    assert reduced.chosen.max_relative_error == pytest.approx(0.016)
+    assert any("bfloat16" in block.code for block in reduced.code)
+    assert not any("bfloat16" in block.code for block in result.code)
+    rounds = [visit.config.name for visit in device.visits[1:]]  # after the baseline: one final measurement of all
+    assert {rounds.count(name) for name in ("default", "benchmark", reduced.chosen.config.name)} == {3}
+
+
+def test_changes_are_compared_in_one_process(tune: Tune) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7})
+    result = tune(device)
+    assert device.compared[0] == ("default", "benchmark")
+    assert all(base == "benchmark" for base, _ in device.compared[1:])
+    assert set(device.started[1:]) == {"default", "benchmark"}  # the final measurement
+    assert result.processes == 1 + 1 + len(device.started[1:])
+
+
+def test_what_the_diagnosis_expects_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice()
+    monkeypatch.setattr(sweep, "measure_visits", device.measure_visits)
+    search = device.search(tmp_path)
+    search.expected = {"cuda_graph": 0.3, "fused_optimizer": 0.1}
+    search.run(CHANGES)
+    assert [config for _, config in device.compared[:2]] == ["cuda_graph", "fused_optimizer"]
+    assert {attempt.change: attempt.expected for attempt in search.attempts}["cuda_graph"] == 0.3
+
+
+def test_what_cannot_matter_is_skipped_with_its_reason(tune: Tune) -> None:
+    device = SimulatedDevice(device_share=0.995)
+    result = tune(device)
+    skipped = next(attempt for attempt in result.attempts if attempt.change == "cuda_graph")
+    assert (skipped.outcome, skipped.reason) == ("not applicable", "the device is idle for 0.5 % of the step")
+    named = tune(SimulatedDevice(device_share=0.995), TuningOptions(changes=("cuda_graph",)), ("cuda_graph",))
+    assert outcomes(named) == {"cuda_graph": "same"}  # who names a change wants it measured
+
+
+def test_a_change_that_fails_beside_another_model_runs_alone(tune: Tune) -> None:
+    device = SimulatedDevice(times={"cuda_graph": 0.5}, broken=frozenset({"cuda_graph"}))
+    assert tune(device, changes=("cuda_graph",)).changes == ("cuda_graph",)
 
 
 def test_the_gain_comes_from_processes_after_the_search(tune: Tune) -> None:
@@ -61,7 +118,7 @@ def test_the_gain_comes_from_processes_after_the_search(tune: Tune) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_measured_gain_agrees_with_the_estimate(seed: int, tune: Tune) -> None:
-    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6}, noise=0.005)
+    device = SimulatedDevice(times={"benchmark": 0.7, "fused_optimizer": 0.6}, noise=0.005)
     device.generator.seed(seed)
     result = tune(device)
     assert result.gain is not None
@@ -94,14 +151,16 @@ def test_nothing_better_is_a_result(tune: Tune) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_identical_configurations_are_never_accepted(seed: int, tune: Tune) -> None:
-    device = SimulatedDevice(noise=0.007)
+    device = SimulatedDevice(noise=0.007, pair_noise=0.02)
     device.generator.seed(seed)
-    assert tune(device).changes == ()
+    result = tune(device)
+    assert result.changes == ()
+    assert result.reduced is None
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_host_noise_is_not_accepted_and_a_threefold_gain_is(seed: int, tune: Tune) -> None:
-    device = SimulatedDevice(times={"cuda_graph": 0.33}, noise=0.05, device_share=0.2)
+    device = SimulatedDevice(times={"cuda_graph": 0.33}, noise=0.05, pair_noise=0.05, device_share=0.2)
     device.generator.seed(seed)
     result = tune(device, TuningOptions(budget_s=1e6))
     assert result.outcome == "better"
@@ -112,17 +171,15 @@ def test_host_noise_is_not_accepted_and_a_threefold_gain_is(seed: int, tune: Tun
 
 @pytest.mark.parametrize("seed", range(5))
 def test_processes_in_turns_find_what_single_ones_cannot(seed: int, tune: Tune) -> None:
-    device = SimulatedDevice(
-        times={"cuda_graph": 0.9, "channels_last": 1.3}, noise=0.08, turn_noise=0.02, device_share=0.2
-    )
+    device = SimulatedDevice(times={FRESH: 0.85, "channels_last": 1.3}, noise=0.08, turn_noise=0.02, device_share=0.2)
     device.generator.seed(seed)
-    result = tune(device, TuningOptions(budget_s=1e6))
-    assert (result.outcome, result.changes) == ("better", ("cuda_graph",))
+    result = tune(device, TuningOptions(budget_s=1e6), (FRESH, "channels_last"))
+    assert (result.outcome, result.changes) == ("better", (FRESH,))
     assert result.gain is not None
-    assert result.gain.ratio == pytest.approx(0.9, rel=0.04)
+    assert result.gain.ratio == pytest.approx(0.85, rel=0.04)
     assert result.gain.high - result.gain.low < 0.08
-    assert result.gain.after_processes >= 6
     timed = [visit for visit in device.visits if visit.turns is not None]
+    assert timed
     assert all(visit.again and visit.trace is None and not visit.checks for visit in timed)
 
 
@@ -130,13 +187,13 @@ def test_processes_in_turns_find_what_single_ones_cannot(seed: int, tune: Tune) 
 def test_identical_configurations_are_never_accepted_in_turns(seed: int, tune: Tune) -> None:
     device = SimulatedDevice(noise=0.1, turn_noise=0.02, device_share=0.2)
     device.generator.seed(seed)
-    result = tune(device, TuningOptions(budget_s=1e6))
+    result = tune(device, TuningOptions(budget_s=1e6), (*CHANGES, FRESH))
     assert result.changes == ()
     assert set(outcomes(result).values()) <= {"same", "worse"}
 
 
 def test_little_memory_limits_the_processes_that_take_turns(tune: Tune) -> None:
-    # two processes at a time: the accepted configuration and one candidate
+    # two processes at a time: the baseline and the answer
     device = SimulatedDevice(times={"cuda_graph": 0.5}, noise=0.02, device_share=0.2, memory_bytes=2 * 10**9)
     result = tune(device, TuningOptions(budget_s=1e6))
     assert (result.outcome, result.changes) == ("better", ("cuda_graph",))
@@ -152,16 +209,20 @@ def test_a_long_step_takes_no_turns(tune: Tune) -> None:
     assert all(visit.turns is None for visit in device.visits)
 
 
+def reduced_changes(result: Tuning) -> tuple[str, ...]:
+    return result.reduced.changes if result.reduced is not None else ()
+
+
 def test_an_inaccurate_change_is_rejected_within_the_tolerance(tune: Tune) -> None:
-    device = SimulatedDevice(times={"amp_bf16": 0.5}, errors={"amp_bf16": 0.02})
+    device = SimulatedDevice(times={"amp_bf16": 0.5}, errors={"amp_bf16": 0.2})
     result = tune(device, changes=("amp_bf16",))
     assert outcomes(result) == {"amp_bf16": "inaccurate"}
-    assert "2.0e-2, above the limit of 1.0e-2" in result.attempts[0].reason
-    assert device.started.count("amp_bf16") == 1  # it does not run again
-    assert tune(device, TuningOptions(tolerance="0.03"), ("amp_bf16",)).changes == ("amp_bf16",)
-    assert tune(device, TuningOptions(tolerance="300x"), ("amp_bf16",)).changes == ("amp_bf16",)
-    assert tune(device, TuningOptions(tolerance="10x"), ("amp_bf16",)).changes == ()
-    assert tune(device, TuningOptions(tolerance="any"), ("amp_bf16",)).changes == ("amp_bf16",)
+    assert "2.0e-1, above the limit of 1.0e-1" in result.attempts[0].reason
+    assert "amp_bf16" not in device.started  # it does not run again
+    assert reduced_changes(tune(device, TuningOptions(tolerance="0.3"), ("amp_bf16",))) == ("amp_bf16",)
+    assert reduced_changes(tune(device, TuningOptions(tolerance="3000x"), ("amp_bf16",))) == ("amp_bf16",)
+    assert reduced_changes(tune(device, TuningOptions(tolerance="10x"), ("amp_bf16",))) == ()
+    assert reduced_changes(tune(device, TuningOptions(tolerance="any"), ("amp_bf16",))) == ("amp_bf16",)
 
 
 def test_an_unknown_error_is_rejected_with_its_reason(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,63 +243,54 @@ def test_an_unknown_error_is_rejected_with_its_reason(tune: Tune, monkeypatch: p
 
 
 def test_a_failed_candidate_does_not_stop_the_search(tune: Tune) -> None:
-    device = SimulatedDevice(times={"amp_bf16": 0.5}, failures={"cuda_graph": "cannot capture\nmore lines"})
+    device = SimulatedDevice(times={"fused_optimizer": 0.5}, failures={"cuda_graph": "cannot capture\nmore lines"})
     result = tune(device)
-    assert result.changes == ("amp_bf16",)
+    assert result.changes == ("fused_optimizer",)
     failed = next(attempt for attempt in result.attempts if attempt.change == "cuda_graph")
     assert (failed.outcome, failed.reason) == ("failed", "cannot capture")
-    assert sum("cuda_graph" in name for name in device.started) == 1
 
 
 def test_a_change_that_fails_in_its_second_process_is_not_accepted(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = SimulatedDevice(times={"benchmark": 0.5})
+    device = SimulatedDevice(times={FRESH: 0.5})
     run = device.run
 
     def flaky(visit):  # type: ignore[no-untyped-def]
-        if device.started.count("benchmark") == 2:
-            device.failures["benchmark"] = "illegal memory access"
+        if device.started.count(FRESH) == 2:
+            device.failures[FRESH] = "illegal memory access"
         return run(visit)
 
     monkeypatch.setattr(device, "run", flaky)
-    result = tune(device, changes=("benchmark",))
-    assert outcomes(result) == {"benchmark": "failed"}
+    result = tune(device, changes=(FRESH,))
+    assert outcomes(result) == {FRESH: "failed"}
     assert result.outcome == "nothing better"
 
 
-def test_a_loss_is_tried_again_beside_its_partner(tune: Tune) -> None:
-    device = SimulatedDevice(times={"amp_bf16": 0.6, "channels_last": 1.3, "amp_bf16+channels_last": 0.5})
-    result = tune(device)
-    assert set(result.changes) == {"amp_bf16", "channels_last"}
-
-
 def test_each_contribution_is_measured_without_the_change(tune: Tune) -> None:
-    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6})
+    device = SimulatedDevice(times={"benchmark": 0.7, "fused_optimizer": 0.6})
     result = tune(device)
     parts = {part.change: part for part in result.contributions}
     assert {part.method for part in parts.values()} == {"leave-one-out"}
-    assert parts["benchmark"].without == "amp_bf16"
-    for change, ratio in (("benchmark", 0.7), ("amp_bf16", 0.6)):
+    assert parts["benchmark"].without == "fused_optimizer"
+    for change, ratio in (("benchmark", 0.7), ("fused_optimizer", 0.6)):
         gain = parts[change].gain
         assert gain is not None
         assert gain.ratio == pytest.approx(ratio, rel=0.02)
         assert gain.outcome == "better"
 
 
-def test_contributions_are_incremental_without_room(tune: Tune) -> None:
-    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6})
-    result = tune(device, TuningOptions(processes=19), ("benchmark", "amp_bf16"))
-    assert len(device.started) <= 19
-    assert len(result.changes) == 2
+def test_contributions_are_incremental_beside_a_change_that_runs_fresh(tune: Tune) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7, FRESH: 0.6})
+    result = tune(device, changes=("benchmark", FRESH))
+    assert result.changes == ("benchmark", FRESH)
     assert {part.method for part in result.contributions} == {"incremental"}
 
 
-@pytest.mark.parametrize("limit", [10, 12, 15, 20, 30])
+@pytest.mark.parametrize("limit", [8, 10, 15, 30])
 def test_the_number_of_processes_is_kept(limit: int, tune: Tune) -> None:
-    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6, "fused_optimizer": 0.9})
-    result = tune(device, TuningOptions(processes=limit), ("benchmark", "amp_bf16", "fused_optimizer", "cuda_graph"))
-    assert len(device.started) <= limit
+    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6, "fused_optimizer": 0.9, FRESH: 0.9})
+    result = tune(device, TuningOptions(processes=limit), ("benchmark", "amp_bf16", "fused_optimizer", FRESH))
+    assert result.processes <= limit
     assert not result.changes or (result.gain is not None and result.gain.after_processes >= 2)
-    assert limit > 12 or "not tried" in outcomes(result).values()
 
 
 def test_without_time_nothing_is_tried_and_it_says_so(tune: Tune) -> None:
@@ -246,17 +298,21 @@ def test_without_time_nothing_is_tried_and_it_says_so(tune: Tune) -> None:
     assert set(outcomes(result).values()) == {"not tried"}
 
 
-@pytest.mark.parametrize("at", [3, 5, 8, 12, 16])
-def test_ctrl_c_keeps_what_was_measured(at: int, tune: Tune) -> None:
-    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6}, interrupt_at=at)
-    result = tune(device, changes=("benchmark", "amp_bf16"))
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_ctrl_c_in_a_comparison_keeps_what_was_measured(at: int, tune: Tune) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7, "fused_optimizer": 0.6}, interrupt_comparison=at)
+    result = tune(device, changes=("benchmark", "fused_optimizer", "no_item"))
     assert result.outcome == "interrupted"
-    assert len(device.started) == at  # nothing starts afterwards
+    assert device.started == ["default"]  # nothing starts afterwards
     assert result.code == ()
     assert result.baseline.step_ns is not None
-    if at > 8:
-        assert result.changes
-        assert result.chosen is not None
+    assert (result.chosen is not None) == (at > 1)
+
+
+@pytest.mark.parametrize("at", [3, 5])
+def test_ctrl_c_in_the_final_measurement(at: int, tune: Tune) -> None:
+    result = tune(SimulatedDevice(times={"benchmark": 0.7}, interrupt_at=at), changes=("benchmark",))
+    assert (result.outcome, result.changes, result.code) == ("interrupted", ("benchmark",), ())
 
 
 def test_memory_is_saved_without_being_much_slower(tune: Tune) -> None:
@@ -269,6 +325,7 @@ def test_memory_is_saved_without_being_much_slower(tune: Tune) -> None:
     assert outcomes(result)["checkpoint=b"] == "too slow"
     assert result.gain is not None
     assert result.gain.ratio == pytest.approx(0.7)
+    assert device.compared == []  # the peak of one of two models in a process says little
 
 
 def test_memory_slowdowns_add_up_against_the_baseline(tune: Tune) -> None:
@@ -289,6 +346,8 @@ def test_throughput_doubles_the_batch_while_it_pays(tune: Tune) -> None:
     assert result.chosen.samples == 32
     assert result.gain is not None
     assert result.gain.ratio == pytest.approx(1.4 / 4, rel=0.02)
+    assert result.estimate is not None
+    assert result.estimate.ratio == pytest.approx(1.4 / 4, rel=0.02)  # of the change that replaces another one, too
     assert [block.code.partition("  #")[0] for block in result.code] == [
         "loader = torch.utils.data.DataLoader(dataset, batch_size=32)"
     ]
@@ -299,21 +358,21 @@ def test_what_does_not_apply_is_listed_once(tune: Tune) -> None:
     assert [a.reason for a in result.attempts if a.change == "no_onednn"] == ["the model has no convolution"]
 
 
-def test_only_the_first_process_is_traced_and_checked(tune: Tune) -> None:
-    device = SimulatedDevice(times={"amp_bf16": 0.5})
-    tune(device, changes=("amp_bf16",))
-    checked = [visit.config.name for visit in device.visits if visit.checks]
-    assert checked == ["default", "amp_bf16"]
-    assert [visit.config.name for visit in device.visits if visit.trace is not None] == checked
+def test_only_first_processes_are_traced(tune: Tune) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.5})
+    tune(device, changes=("benchmark",))
+    traced = [visit.config.name for visit in device.visits if visit.trace is not None]
+    assert traced == ["default", "benchmark"]
+    assert [visit.config.name for visit in device.visits if visit.checks] == ["default"]
 
 
 def test_progress_counts_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = SimulatedDevice(times={"benchmark": 0.5})
+    device = SimulatedDevice(times={FRESH: 0.5})
     monkeypatch.setattr(sweep, "measure_visits", device.measure_visits)
     search = device.search(tmp_path)
     starts: list[ProcessStart | None] = []
     search.processes.on_process = starts.append
-    search.run(("benchmark",))
+    search.run(("benchmark", FRESH))
     shown = [start for start in starts if start is not None]
     assert [start.number for start in shown] == list(range(2, 2 + len(shown)))
     assert all(start.number <= start.count for start in shown)
@@ -324,16 +383,17 @@ def test_progress_counts_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_the_time_is_kept(budget_s: float, tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6, "fused_optimizer": 0.9})
     monkeypatch.setattr(tuning_processes.time, "monotonic", lambda: device.clock_s)
-    result = tune(device, TuningOptions(budget_s=budget_s), ("benchmark", "amp_bf16", "fused_optimizer", "cuda_graph"))
-    assert device.clock_s <= budget_s + 15  # the final measurement may take a little longer
-    assert len(result.changes) >= (1 if budget_s <= 60 else 3)
+    result = tune(device, TuningOptions(budget_s=budget_s), ("benchmark", "amp_bf16", "fused_optimizer", FRESH))
+    assert device.clock_s <= 1.2 * budget_s
     assert result.outcome == "better"
-    if budget_s >= 120:
+    if budget_s >= 60:
+        assert set(result.changes) == {"benchmark", "fused_optimizer"}
+        assert reduced_changes(result) == (*result.changes, "amp_bf16")
         assert {part.method for part in result.contributions} == {"leave-one-out"}
 
 
 def test_changes_by_device_and_goal() -> None:
-    assert first_changes("cudnn", "time", "train")[0] == "benchmark"
+    assert first_changes("cudnn", "time", "train")[0] == "cuda_graph=step"
     assert "dtype=bfloat16" in first_changes("cudnn", "time", "infer")
     assert "dtype=bfloat16" not in first_changes("cudnn", "time", "train")
     assert first_changes("cpu", "throughput", "train")[0] == "batch=2x"
@@ -345,6 +405,7 @@ def test_alternatives_replace_each_other() -> None:
     assert with_change(("benchmark", "amp_bf16"), "amp_fp16") == ("benchmark", "amp_fp16")
     assert with_change(("compile",), "compile=reduce-overhead") == ("compile=reduce-overhead",)
     assert with_change(("cuda_graph",), "compile") == ("compile",)
+    assert with_change(("cuda_graph=step",), "cuda_graph") == ("cuda_graph",)
     assert with_change(("checkpoint=a",), "checkpoint=b") == ("checkpoint=a", "checkpoint=b")
     assert with_change(("batch=2x",), "batch=4x") == ("batch=4x",)
     assert without_change(("benchmark", "amp_bf16", "benchmark_limit=0"), "benchmark") == ("amp_bf16",)
@@ -352,21 +413,20 @@ def test_alternatives_replace_each_other() -> None:
     assert refinements("batch=64x") == ()
 
 
-def test_compilation_comes_last_and_on_top(tune: Tune) -> None:
+def test_compilation_comes_last_and_on_top_of_both_answers(tune: Tune) -> None:
     device = SimulatedDevice(times={"compile": 0.8, "amp_bf16": 0.6, "benchmark": 0.7, "fused_optimizer": 1.2})
     result = tune(device, changes=("compile", "benchmark", "amp_bf16", "fused_optimizer"))
-    assert set(result.changes) == {"compile", "amp_bf16", "benchmark"}
-    assert result.changes[-1] == "compile"
-    first = next(attempt for attempt in result.attempts if attempt.change == "compile")
-    assert set(first.base.split("+")) == {"amp_bf16", "benchmark"}
+    assert result.changes == ("benchmark", "compile")
+    assert reduced_changes(result) == ("benchmark", "amp_bf16", "compile")
+    bases = [attempt.base for attempt in result.attempts if attempt.change == "compile"]
+    assert bases == ["benchmark+amp_bf16", "benchmark"]
 
 
-def test_a_slower_alternative_is_not_tried_again(tune: Tune) -> None:
+def test_a_slower_alternative_does_not_replace_the_accepted_one(tune: Tune) -> None:
     device = SimulatedDevice(times={"amp_bf16": 0.5, "amp_fp16": 0.6, "benchmark": 0.9})
     result = tune(device, changes=("amp_bf16", "amp_fp16", "benchmark"))
-    assert [attempt.round for attempt in result.attempts if attempt.change == "amp_fp16"] == [1]
-    reason = next(attempt.reason for attempt in result.attempts if attempt.change == "amp_fp16")
-    assert reason == "amp_bf16 was better"
+    assert [attempt.outcome for attempt in result.attempts if attempt.change == "amp_fp16"] == ["worse"]
+    assert reduced_changes(result) == ("benchmark", "amp_bf16")
 
 
 def test_a_compiled_model_replaces_its_graph_where_it_is_faster(tune: Tune) -> None:
@@ -376,16 +436,18 @@ def test_a_compiled_model_replaces_its_graph_where_it_is_faster(tune: Tune) -> N
     assert [part.without for part in result.contributions] == ["default"]
 
 
-def test_a_slow_change_without_checks_is_not_called_inaccurate(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = SimulatedDevice(times={"channels_last": 1.02}, noise=0.01)
+def test_the_error_of_the_baseline_is_measured_where_its_process_had_no_time(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = SimulatedDevice(times={"fused_optimizer": 0.5})
     run = device.run
-
-    def unchecked(visit):  # type: ignore[no-untyped-def]
-        measured = run(visit)
-        return replace(measured, max_relative_error=None) if "channels_last" in visit.config.name else measured
-
-    monkeypatch.setattr(device, "run", unchecked)
-    assert outcomes(tune(device, changes=("channels_last",))) == {"channels_last": "same"}
+    monkeypatch.setattr(
+        device, "run", lambda visit: run(visit) if device.compared else replace(run(visit), max_relative_error=None)
+    )
+    result = tune(device, changes=("fused_optimizer",))
+    assert device.compared[0] == ("", "default")
+    assert result.changes == ("fused_optimizer",)
+    assert result.baseline.max_relative_error == pytest.approx(1e-4)
 
 
 def test_a_busy_host_is_reported(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,7 +465,7 @@ def test_a_failure_in_the_final_measurement_is_not_confirmed(tune: Tune, monkeyp
     run = device.run
 
     def flaky(visit):  # type: ignore[no-untyped-def]
-        if device.started.count("benchmark") == 4:
+        if device.started.count("benchmark") == 2:
             device.failures["benchmark"] = "illegal memory access"
         return run(visit)
 
@@ -418,4 +480,4 @@ def test_the_smallest_number_of_processes_suffices_for_one_change(tune: Tune) ->
     device = SimulatedDevice(times={"benchmark": 0.5})
     result = tune(device, TuningOptions(processes=MIN_TUNING_PROCESSES), ("benchmark", "fused_optimizer"))
     assert (result.outcome, result.changes) == ("better", ("benchmark",))
-    assert len(device.started) <= MIN_TUNING_PROCESSES
+    assert result.processes <= MIN_TUNING_PROCESSES

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,12 +22,14 @@ from profiler_kit.meta.checkpointing import checkpointed
 from profiler_kit.records.counts import (
     Cost,
     DeviceMemory,
+    Forecast,
     MemoryCategories,
     MemoryEstimate,
     MemoryOptions,
     ModuleMemory,
     ModuleNode,
     StaticCount,
+    TimeRange,
     WhatIf,
 )
 from profiler_kit.records.variation import Variation, read_variations
@@ -119,6 +122,44 @@ def test_the_largest_batch_that_fits_is_found_to_the_sample(batch: int) -> None:
     assert found[batch].fits == "yes"
     assert study(Line(), goal).at(Variation(batch=batch + 1)).fits != "yes"
     assert len(line.batches) < 12
+
+
+def timed(step_ns: Callable[[int], float]) -> Callable[[Any, Device, Setup], tuple[MemoryEstimate, Forecast]]:
+    """A simulation whose step of a batch takes ``step_ns(batch)``."""
+
+    def run(target: Any, device: Device, setup: Setup) -> tuple[MemoryEstimate, Forecast]:
+        memory, _ = Line()(target, device, setup)
+        ns = round(step_ns(target if isinstance(target, int) else 8))
+        time = TimeRange(median=ns, low=ns, high=ns)
+        return memory, Forecast(
+            device="", source="", is_scaled=False, kernel_ns=time, host_ns=time, step_ns=time, calls=1, modules=()
+        )
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("step_ns", "fastest"),
+    [
+        (lambda batch: 1e6 + 1e3 * batch, 1000),  # the larger the better
+        (lambda batch: 1e6 * max(batch, 100), 128),  # from 100 on, each example takes as long
+        (lambda batch: 1e3 * batch**2 + 1e6, 32),  # large batches are slower
+    ],
+)
+def test_the_batch_with_the_best_throughput_is_a_row_and_a_note(step_ns: Callable[[int], float], fastest: int) -> None:
+    goal = BASE + SAMPLE * 1000 + SCRATCH + CONTEXT
+    asked = replace(study(Line(), goal), simulate=timed(step_ns))
+    rows = {answer.batch: answer for answer in asked.answers(MemoryOptions(fits_bytes=goal))}
+    assert rows[fastest].examples_per_s == pytest.approx(1e9 * fastest / round(step_ns(fastest)))
+    assert rows[1000].fits == "yes"
+    assert f"batch {fastest}," in asked.notes[-1]
+
+
+def test_without_a_forecast_no_batch_is_the_fastest() -> None:
+    goal = BASE + SAMPLE * 1000 + SCRATCH + CONTEXT
+    asked = study(Line(), goal)
+    assert all(answer.examples_per_s is None for answer in asked.answers(MemoryOptions(fits_bytes=goal)))
+    assert asked.notes == []
 
 
 def test_where_nothing_fits_the_smallest_batch_says_so() -> None:

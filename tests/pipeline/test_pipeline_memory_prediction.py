@@ -213,3 +213,17 @@ def test_a_file_is_imported_once_however_often_its_model_is_built(here: Path) ->
     assert found.target.rebuild is not None
     assert found.target.rebuild("meta", batch=3).batch.args[0].shape[0] == 3
     assert (here / "imports.txt").read_text() == "x"
+
+
+@pytest.mark.parametrize(("amp", "settings"), [(None, ["amp_bf16"]), ("bfloat16", [])])
+def test_a_measured_step_is_predicted_under_autocast_too(tmp_path: Path, amp: str | None, settings: list[str]) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\ndef build():\n    return nn.Linear(2048, 2048), torch.ones(2048, 2048)\n"
+    )
+    spec = TargetSpec(spec=f"{tmp_path / 'net.py'}:build", loss="sum", optimizer="sgd", amp=amp)
+    static = counted_if_possible(spec, "kit", "cuda").static
+    assert static is not None
+    assert static.forecast is not None
+    assert [each.setting for each in static.forecast.settings] == settings
+    half = static.forecast.with_setting("amp_bf16")
+    assert half is None or half.median < static.forecast.kernel_ns.median

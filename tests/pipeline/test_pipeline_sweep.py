@@ -188,6 +188,24 @@ def test_devices_of_two_kinds_are_refused(nets: Path, monkeypatch: pytest.Monkey
         run_sweep(["net1.py"], nets / "out", SweepOptions(devices=("cuda:0", "cpu")))
 
 
+def test_a_card_needs_counting(nets: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", "net1.py", "--gpu", "h100"]) == USAGE
+
+
+@pytest.mark.jobs
+def test_counting_for_a_card_sorts_by_predicted_time(nets: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    model = "import torch\nfrom torch import nn\ndef build(): return nn.Linear({0}, {0}), torch.ones(4096, {0})\n"
+    for name, width in (("large.py", 4096), ("small.py", 64)):
+        (nets / name).write_text(model.format(width))
+    assert main(["sweep", "large.py", "small.py", "--count", "--gpu", "h100", "--out", "out", "-q"]) == OK
+    data = json.loads((nets / "out" / "sweep.json").read_text())
+    large, small = data["results"]
+    assert large["kernel_ns"] > small["kernel_ns"] > 0
+    assert large["step_ns"] >= large["kernel_ns"]
+    printed = capfd.readouterr().out
+    assert printed.index("small.py") < printed.index("large.py")
+
+
 @pytest.mark.jobs
 def test_counting_writes_one_table_and_all_reports(nets: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (nets / "broken.py").write_text(

@@ -202,7 +202,8 @@ def test_as_many_levels_as_fit_a_screen_unless_asked_otherwise() -> None:
 def test_predicted_times_add_up_with_repeated_modules() -> None:
     nodes = [node(""), *(node(f"{i}{part}", 3) for i in range(3) for part in ("", ".a", ".b")), node("head", 7)]
     layers = tuple(
-        LayerForecast(path=each.path, phase="forward", kernel_ns=10 + place) for place, each in enumerate(nodes)
+        LayerForecast(path=each.path, phase="forward", kernel_ns=10 + place, high_ns=20 + place)
+        for place, each in enumerate(nodes)
     )
     time = TimeRange(median=sum(layer.kernel_ns for layer in layers), low=1, high=999)
     forecast = Forecast(

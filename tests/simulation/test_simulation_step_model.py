@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from inspection_traces import ENGINE, Event, call, kernel, launch, mark, node, op, table
+from inspection_traces import ENGINE, MAIN, Event, call, kernel, launch, mark, node, op, table
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.launch_sites import launch_sites
@@ -359,3 +359,54 @@ def test_of_several_traces_the_one_that_a_finding_affects_most_counts(tmp_path: 
     assert alone[0] > alone[1] + 0.2
     assert StepSavings(models).saving(one).median == alone[0]
     assert StepSavings(models[::-1]).share(one) == alone[0]
+
+
+def test_backward_of_an_operator_after_its_first_one_is_repeated_work(tmp_path: Path) -> None:
+    """Two losses share two operators: the second pass, of 100 us each on the device, goes with its products."""
+    events = []
+    for i in range(4):
+        begin, work = i * 100, i * 700
+        events.append(mark(f"ProfilerStep#{i + 1}", begin, begin + 100))
+        rows = [("aten::mm", None), ("aten::sin", None), *(2 * [("SinBackward0", 1), ("MmBackward0", 0)])]
+        for at, (name, forward) in enumerate(rows):
+            number, start = 10 * i + at + 1, begin + 10 * at
+            sequence = 10 * i + (at if forward is None else forward)
+            make = op if forward is None else node
+            events += [
+                make(name, start, start + 8, sequence=sequence),
+                launch(number, start + 4, start + 5, thread=MAIN if forward is None else ENGINE),
+                kernel("gemm" if "m" in name.lower() else "sin", work + 100 * at + 10, work + 100 * at + 110, number),
+            ]
+    attribution = attribute(table(tmp_path, events))
+    (site,) = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.repeated]
+    assert (site.repeated, site.launches) == ("backward", 2.0)
+    assert site.saving.median == pytest.approx(2 / 6, abs=0.05)
+
+
+@pytest.mark.parametrize(("shape", "is_repeated"), [([64, 64, 3], True), ([8, 64, 100], False)])
+def test_work_on_weights_of_a_program_that_trains_nothing_goes_with_its_calls(
+    tmp_path: Path, shape: list[int], is_repeated: bool
+) -> None:
+    """In each step, a Python call of 40 us computes a tensor of 10 us on the device, before a convolution of 20 us."""
+    events = []
+    for i in range(4):
+        begin, number = i * 100, 2 * i + 1
+        convolution = op("aten::conv1d", begin + 50, begin + 90)
+        convolution["args"]["Input Dims"] = [[8, 64, 100], [64, 64, 3], [64]]
+        normalization = op("aten::_weight_norm", begin + 30, begin + 45)
+        normalization["args"]["Input Dims"] = [shape, [64, 1, 1], []]
+        events += [
+            mark(f"ProfilerStep#{i + 1}", begin, begin + 100),
+            call("torch/nn/utils/parametrize.py(1): weight", begin + 5, begin + 48),
+            normalization,
+            launch(number, begin + 40, begin + 42),
+            kernel("norm", begin + 45, begin + 55, number),
+            convolution,
+            launch(number + 1, begin + 80, begin + 82),
+            kernel("cudnn_convolve_gemm", begin + 85, begin + 105, number + 1),
+        ]
+    attribution = attribute(table(tmp_path, events))
+    sites = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.repeated]
+    assert [(site.repeated, site.launches) for site in sites] == ([("weights", 1.0)] if is_repeated else [])
+    for site in sites:
+        assert site.saving.median == pytest.approx(0.43, abs=0.08)

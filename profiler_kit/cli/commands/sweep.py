@@ -34,6 +34,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--count", action="store_true", help="only count FLOPs and memory, on all cores; measure nothing"
     )
     group.add_argument(
+        "--gpu", metavar="NAME",
+        help=f"with --count: predict memory and time on this device, and sort by the time of a step: {choices.gpus()}",
+    )  # fmt: skip
+    group.add_argument(
         "--configs", type=parse_names, metavar="A,B",
         help=f"measure only these configurations: {choices.cudnn_configurations()}, joined with + (default: default alone)",
     )  # fmt: skip
@@ -75,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
     from profiler_kit.report.sweeps import sweep_document
     from profiler_kit.units import plural
 
+    if options.gpu is not None and not options.count:
+        raise errors.UsageError("--gpu predicts without a device", hint="add --count, or select devices with --devices")
     lists = [model for model in options.models if model.endswith(".txt")]
     written = [options.out / name for name in (*SWEEP_FILES, PARQUET, JOURNAL)]
     output.check_options(options, inputs=[*options.models, *options.input])
@@ -83,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     files.check_outputs([file for file in written if file.exists()], lists, hint="use another folder with --out")
     sweep_options = SweepOptions(
         verb="count" if options.count else "analyze",
-        argv=(*_target_words(options), *(() if options.count else ("--budget", f"{options.budget_s:g}s"))),
+        argv=(*_target_words(options), *_verb_words(options)),
         configs=None if options.count else options.configs or ("default",),
         batches=options.batches,
         devices=options.devices,
@@ -141,6 +147,13 @@ def _target_words(options: argparse.Namespace) -> tuple[str, ...]:
             words += [f"--{name}", str(value)]
     words += [f"--{name.replace('_', '-')}" for name in ("channels_last", "no_slice") if getattr(options, name)]
     return tuple(words)
+
+
+def _verb_words(options: argparse.Namespace) -> tuple[str, ...]:
+    """The options of the command that each task runs, as words."""
+    if not options.count:
+        return ("--budget", f"{options.budget_s:g}s")
+    return ("--gpu", options.gpu) if options.gpu is not None else ()
 
 
 def _check_words(words: Sequence[str]) -> None:

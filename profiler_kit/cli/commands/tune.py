@@ -32,8 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "given batch (CUDA only) (default: time)",
     )  # fmt: skip
     group.add_argument(
-        "--budget", type=parse_seconds, default=300.0, metavar="TIME", dest="budget_s",
-        help="wall time of the search, for example 10m; the final measurement may take longer (default: 5m)",
+        "--budget", type=parse_seconds, default=120.0, metavar="TIME", dest="budget_s",
+        help="wall time of the search and the final measurement, for example 10m (default: 2m)",
     )  # fmt: skip
     group.add_argument(
         "--processes", type=parse_positive, metavar="N", help="start at most N processes (default: no limit)"

@@ -83,6 +83,7 @@ AXES: Final = (
     Axis(
         name="deterministic_algorithms",
         change=Change(line="torch.use_deterministic_algorithms(True)", numerics="bitwise reproducible"),
+        fresh=True,
         doc="torch.use_deterministic_algorithms: every op is bitwise reproducible, or fails",
         devices=EVERYWHERE,
         process=_deterministic_algorithms,
@@ -91,6 +92,7 @@ AXES: Final = (
         name="memory_limit",
         values="SIZE",
         bare="",
+        fresh=True,
         doc="limit torch's CUDA allocator to SIZE (4GiB): algorithms with larger workspaces are not chosen",
         devices=CUDA,
         parse_value=_read_size,

@@ -14,6 +14,7 @@ from profiler_kit.records.target import TargetInfo
 _DEFAULT: Final = "default"
 _WITH_GRAPHS: Final = ("reduce-overhead", "max-autotune")
 _MODES: Final = (_DEFAULT, "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+_STEP: Final = "step"
 _WITHOUT_COMPILE: Final = "measure without compile"
 
 
@@ -72,8 +73,23 @@ def _require_compiler(device: object) -> None:
         ) from error
 
 
+def _read_part(value: str) -> str:
+    if value not in (ON, _STEP):
+        raise ValueError(f"{value!r} is not {_STEP!r}")
+    return value
+
+
+def _graph_skip_reason(value: str, device: str, info: TargetInfo | None) -> str | None:
+    if value == _STEP and info is not None and info.mode == "infer":
+        return "in inference, cuda_graph captures the whole step"
+    return None
+
+
 def _capture(value: str, runner: StepControls) -> None:
-    runner.capture_graphs()
+    if value == _STEP:
+        runner.capture_step()
+    else:
+        runner.capture_graphs()
     runner.unobservable_reason = "a CUDA graph replays without torch's dispatcher, from its own memory pool"
     runner.has_own_memory_pool = True
 
@@ -83,6 +99,7 @@ AXES: Final = (
         name="compile",
         change=Change(line="model = torch.compile(model)", numerics=SAME_PRECISION),
         values="MODE",
+        fresh=True,
         doc=f"the model compiled by torch.compile; MODE: {', '.join(_MODES[1:])}. The first step compiles",
         devices=frozenset({"cuda", "cpu", "mps"}),
         parse_value=_read,
@@ -96,8 +113,12 @@ AXES: Final = (
             memory="a memory pool of its own",
             numerics=SAME_RESULTS,
         ),
-        doc="forward and backward replayed as CUDA graphs; loss and optimizer stay unchanged. The first step captures",
+        values="step",
+        doc="forward and backward replayed as CUDA graphs; with step, the whole step as one: forward, loss, backward, optimizer. "
+        "The first step captures",
         devices=CUDA,
+        parse_value=_read_part,
+        skip_reason=_graph_skip_reason,
         runner=_capture,
     ),
 )

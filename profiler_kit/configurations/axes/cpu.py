@@ -64,6 +64,7 @@ AXES: Final = (
         change=Change(line="torch.set_num_threads({})", numerics=SAME_PRECISION),
         values=f"N|{_HALF}",
         bare="",
+        fresh=True,
         doc="number of threads within an op; half: half of torch's current number",
         devices=_CPU,
         parse_value=_read,

@@ -42,6 +42,7 @@ AXES: Final = (
         name="loader_workers",
         values="N",
         bare="",
+        fresh=True,
         doc="the target's DataLoader with N worker processes that persist between epochs (0: none)",
         devices=EVERYWHERE,
         parse_value=_read,
@@ -50,6 +51,7 @@ AXES: Final = (
     ),
     Axis(
         name="pin_memory",
+        fresh=True,
         doc="the target's DataLoader with pin_memory=True, so that batches are copied to the device asynchronously",
         devices=CUDA,
         skip_reason=_pin_skip_reason,

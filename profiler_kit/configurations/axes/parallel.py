@@ -30,6 +30,7 @@ AXES: Final = (
         name="bucket_mb",
         values="N",
         bare="",
+        fresh=True,
         doc=f"buckets of N MiB in DistributedDataParallel ({DEFAULT_BUCKET_MIB} by default): larger ones send fewer messages, "
         "smaller ones start earlier; needs --parallel ddp",
         devices=_DEVICES,
@@ -39,6 +40,7 @@ AXES: Final = (
     ),
     Axis(
         name="find_unused",
+        fresh=True,
         doc="DistributedDataParallel(find_unused_parameters=True), for models that leave out parameters in some steps; needs "
         "--parallel ddp",
         devices=_DEVICES,

@@ -38,6 +38,7 @@ def _amp(name: str, doc: str, devices: frozenset[str], numerics: str) -> Axis:
             line=f'with torch.autocast("{{device}}", dtype=torch.{amp}):',
             memory="smaller activations",
             numerics=numerics,
+            reduced=True,
         ),
     )
 
@@ -97,7 +98,9 @@ AXES: Final = (
     ),
     Axis(
         name="dtype",
-        change=Change(line="model = model.to(torch.{})", memory="smaller tensors", numerics="all arithmetic in {}"),
+        change=Change(
+            line="model = model.to(torch.{})", memory="smaller tensors", numerics="all arithmetic in {}", reduced=True
+        ),
         values="TYPE",
         bare="",
         doc=f"model and floating-point inputs cast to TYPE: {', '.join(_DTYPES)}",
@@ -108,7 +111,9 @@ AXES: Final = (
     ),
     Axis(
         name="matmul_tf32",
-        change=Change(line='torch.set_float32_matmul_precision("high")', numerics="TF32 rounds inputs to 10 bits"),
+        change=Change(
+            line='torch.set_float32_matmul_precision("high")', numerics="TF32 rounds inputs to 10 bits", reduced=True
+        ),
         doc="TF32 in float32 matrix products; convolutions stay unchanged (torch's default: off)",
         devices=CUDA,
         skip_reason=_matmul_tf32_skip_reason,

@@ -9,6 +9,7 @@ from profiler_kit.diagnosis.facts import Facts, counts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, layers_sentence, limit_percent
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims
+from profiler_kit.diagnosis.work_sites import operators_list, rows_with, site_claim
 from profiler_kit.records.claims import Claim, module_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import text
@@ -20,6 +21,7 @@ SERIOUS_SOFTMAX_SHARE: Final = 0.10
 # Attention multiplies before and after each softmax.
 PRODUCTS_PER_SOFTMAX: Final = 2
 
+_SOFTMAX_CALL: Final = "aten::softmax"
 _SOFTMAX_OPERATOR: Final = re.compile(r"\Aaten::_(masked_)?softmax(_backward_data)?\Z")
 _SOFTMAX_FORWARD: Final = re.compile(r"\Aaten::_(masked_)?softmax\Z")
 _BATCHED_PRODUCT: Final = re.compile(r"\Aaten::(bmm|baddbmm)\Z")
@@ -46,23 +48,25 @@ def _part(
     claims: tuple[Claim, ...],
     paths: tuple[str, ...] = (),
 ) -> StepPart | None:
-    softmax_share = work.share(softmax_ns)
+    softmax_share, rows = work.share(softmax_ns), rows_with(work.trace.sites, _SOFTMAX_CALL)
     if softmax_share < MIN_SOFTMAX_SHARE:
         return None
     return StepPart(
         ns=softmax_ns + products_ns,
-        most="high" if softmax_share >= SERIOUS_SOFTMAX_SHARE else "low",
+        share=min(1.0, sum(site.saving.median for site in rows)) if rows else None,
+        most="high" if rows or softmax_share >= SERIOUS_SOFTMAX_SHARE else "low",
         what="Attention without a fused kernel takes",
         sentences=(
             f"Softmax takes {text(softmax_ns, 'ns')} and the matrix products around it take {text(products_ns, 'ns')} "
             f"{work.per_step}.",
+            f"Between the products: {operators_list(rows[0].row)}." if rows else "",
             layers_sentence(paths),
             "Each of these operations writes the scores of all pairs of positions to memory, and the next one reads them.",
         ),
         advice=advice,
         measures=(("time of softmax", softmax_ns, "ns"), ("time of the products", products_ns, "ns")),
         paths=paths,
-        claims=claims,
+        claims=tuple(site_claim(site) for site in rows) or claims,
     )
 
 
@@ -159,7 +163,8 @@ step; below {limit_percent(SERIOUS_SOFTMAX_SHARE)} the finding is `low`, as fusi
 Without fusion, the scores of all pairs of positions are written to memory and read again by each operation. A fused kernel keeps
 them on the chip, and needs memory proportional to the length, not to its square. Operators show batched products. The kernels of
 a run on a device do not, so there a module counts whose own kernels contain products and a softmax.
-In a trace the same holds for its operators; a trace without operators has no finding.
+In a trace the same holds for its operators; a trace without operators has no finding. Where a replay knows the operators
+between the products, with masks, scaling and conversions, the share is what a step saves without them.
 """,
     keeps=0.25,  # the fused kernel does not write the scores: what is left is the products
 )

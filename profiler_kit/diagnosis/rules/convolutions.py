@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -10,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.advice import is_float32, trials_of
-from profiler_kit.diagnosis.convolution import MAX_IMAGE_CHANNELS, convolution_of, join_sizes
+from profiler_kit.diagnosis.convolution import convolution_of
 from profiler_kit.diagnosis.facts import counts_of
 from profiler_kit.diagnosis.idle_time import LAUNCH_CLAIMS, launch_idle_ns
-from profiler_kit.diagnosis.phrases import advise, factor_text, join_list, layer_name, limit_percent
+from profiler_kit.diagnosis.phrases import advise, join_list, layer_name, limit_percent
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import is_product
@@ -122,62 +121,6 @@ of its operators or the names of its kernels do.
     keeps=0.5,  # channels_last kernels of depthwise convolutions take about half of the time
 )
 
-# A 7x7 kernel does more than five times the work of a 3x3 kernel.
-MIN_KERNEL_VALUES: Final = 49
-SMALL_KERNEL_VALUES: Final = 9
-# One layer with more of this time is the place to look at, whatever its kernel.
-MAX_LARGEST_PART: Final = 0.75
-
-
-def _large_kernels(report: Report | TraceReport, work: StepWork) -> StepPart | None:
-    layers = [
-        layer
-        for layer in _timed_convolutions(work, counts_of(report))
-        if math.prod(layer.kernel) >= MIN_KERNEL_VALUES
-        and layer.channels_in > MAX_IMAGE_CHANNELS
-        and not layer.is_depthwise
-    ]
-    ns = sum(layer.ns for layer in layers)
-    if not layers or layers[0].ns > MAX_LARGEST_PART * ns:
-        return None
-    paths = tuple(layer.path for layer in layers if layer.path)
-    factor = math.prod(layers[0].kernel) / SMALL_KERNEL_VALUES
-    return StepPart(
-        ns=ns,
-        what="Convolutions with large kernels take",
-        sentences=(
-            f"They take {text(ns, 'ns')} of {work.clock_name} {work.per_step}: "
-            f"{join_list([_kernel_text(layer) for layer in layers])}.",
-            f"A {join_sizes(layers[0].kernel)} kernel does {factor_text(factor)} the work of a kernel of "
-            f"{SMALL_KERNEL_VALUES} values.",
-        ),
-        advice="Use smaller kernels: two 3x3 layers cover the area of one 5x5 layer, three that of one 7x7. For a wide view, use "
-        "stride, dilation, or a k x 1 layer followed by a 1 x k layer. This changes the model, so train it again.",
-        measures=(("time of large kernels", ns, "ns"),),
-        paths=paths,
-        claims=module_claims(paths) or work_claims(work, work.select(is_product)),
-    )
-
-
-def _kernel_text(layer: _TimedConvolution) -> str:
-    name = f" in {layer_name(layer.path)}" if layer.path else ""
-    return f"{join_sizes(layer.kernel)} on {layer.channels_in} channels{name} {text(layer.ns, 'ns')}"
-
-
-LARGE_KERNEL = step_rule(
-    "large_kernel",
-    _large_kernels,
-    Shares(0.40, high=0.60),
-    f"""
-Fires on convolutions with kernels of at least {MIN_KERNEL_VALUES} values (7x7). The first layer (up to {MAX_IMAGE_CHANNELS} input
-channels) and depthwise convolutions do not count. One layer must not take more than {limit_percent(MAX_LARGEST_PART)} of this
-time: it is then the place to look at, whatever its kernel (rule `dominant_layer`).
-
-The work of a convolution grows with the number of values of its kernel. The counts show kernels; in a trace, the shapes of the
-operators do.
-""",
-    keeps=0.5,  # half of the work of the layers
-)
 
 # A shorter wait for launches is not mentioned.
 MIN_WAIT_PART: Final = 0.05

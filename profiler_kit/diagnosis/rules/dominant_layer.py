@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.diagnosis.convolution import convolution_of, join_sizes
-from profiler_kit.diagnosis.layer_changes import LayerChange, StepBounds, layer_changes, step_bounds
+from profiler_kit.diagnosis.layer_changes import LayerChange, layer_changes
 from profiler_kit.diagnosis.phrases import (
     capitalize,
     factor_text,
@@ -23,19 +23,18 @@ from profiler_kit.diagnosis.step_work import StepWork, step_works
 from profiler_kit.diagnosis.timing import efficiency, module_node, ratio
 from profiler_kit.diagnosis.trace_layers import MIN_TIME_SHARE, dominant_layer, layer_at
 from profiler_kit.records.counts import PSEUDO_PATHS, ModuleNode, StaticCount
+from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, main_algorithm
 from profiler_kit.records.report import Evidence, Finding, Report, TraceReport
-from profiler_kit.records.runs import ConfigRun
 from profiler_kit.units import percent, text
 
 # With four fifths of the work in one layer, making everything else free saves at most a fifth (Amdahl's law).
 MIN_WORK_SHARE: Final = 0.80
 # From half of the time, removing this layer makes the step twice as fast. No other layer can save as much.
 HIGH_TIME_SHARE: Final = 0.50
+# If the device is busy for less than this share, the host limits the step, and a faster layer saves nothing.
+MIN_BUSY_SHARE: Final = 0.6
 # From a quarter of the time, removing this layer makes the step a third faster. Below, most time is elsewhere.
 MEDIUM_TIME_SHARE: Final = 0.25
-
-
-_Alternative = tuple[LayerChange, StepBounds | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +61,25 @@ class _CountedLayer:
         """Whether it takes little of the time, so that a change gains little."""
         return self.time_share is not None and self.time_share < MEDIUM_TIME_SHARE
 
-    def alternatives(self) -> list[_Alternative]:
-        """Return the possible changes of a convolution, each with bounds for the new step; nothing for other layers."""
+    def alternatives(self) -> list[LayerChange]:
+        """Return the possible changes of a convolution; nothing for other layers."""
         conv = convolution_of(self.node)
-        if conv is None or self.node.path == "":
-            return []
+        return list(layer_changes(self.node, conv)) if conv is not None and self.node.path else []
+
+    def changed_step_ns(self, change: LayerChange) -> float | None:
+        """Return the step after the change, if the layer stays as efficient as it is.
+
+        None without times, where the device waits for the host, and for algorithms whose time does not follow the MACs.
+        """
         run = self.report.baseline()
-        return [(change, step_bounds(self.report, run, self.node, change)) for change in layer_changes(self.node, conv)]
+        timings = [item for item in run.modules if item.path == self.node.path] if run is not None else []
+        used = main_algorithm([kernel for item in timings for kernel in item.kernels])
+        if run is None or run.step_ns is None or (run.busy_share or 0.0) < MIN_BUSY_SHARE:
+            return None
+        if used is not None and used.family in REDUCED_OPERATION_FAMILIES:
+            return None
+        left = change.layer_macs / self.node.forward.macs
+        return run.step_ns.median - (1.0 - left) * sum(item.kernel_ns for item in timings)
 
     def changed_macs(self, change: LayerChange) -> int:
         """Return the forward MACs of the model after the change."""
@@ -182,36 +193,26 @@ def _advice(layer: _CountedLayer) -> str:
         return f"Change this layer{first}: use fewer channels or features, a smaller input, or fewer calls."
     summary = [
         f"{factor_text(total / layer.changed_macs(change))}{' fewer MACs' if i == 0 else ''} with {change.name}"
-        for i, (change, _) in enumerate(alternatives)
+        for i, change in enumerate(alternatives)
     ]
     details = [
         f"{capitalize(change.name)} ({change.detail}): {work_text(layer.changed_macs(change), 'MACs')} instead of "
-        f"{work_text(total, 'MACs')}{_new_step(bounds, layer.report.baseline())}."
-        for change, bounds in alternatives
+        f"{work_text(total, 'MACs')}{_new_step(layer, change)}."
+        for change in alternatives
     ]
     return join_sentences(
         f"Change this layer{first}: {', '.join(summary)}.",
         "These figures are computed from the counts, not measured, for the whole forward pass.",
         *details,
-        _step_assumptions(alternatives),
         "Each change alters the model's results, so train it again and check its quality.",
     )
 
 
-def _new_step(bounds: StepBounds | None, run: ConfigRun | None) -> str:
-    if bounds is None or run is None or run.step_ns is None:
+def _new_step(layer: _CountedLayer, change: LayerChange) -> str:
+    new_ns, run = layer.changed_step_ns(change), layer.report.baseline()
+    if new_ns is None or run is None or run.step_ns is None:
         return ""
-    lower = f"{text(bounds.low_ns, 'ns')} to " if bounds.low_ns is not None else ""
-    return f", step {lower}{text(bounds.high_ns, 'ns')} instead of {text(run.step_ns.median, 'ns')}"
-
-
-def _step_assumptions(alternatives: list[_Alternative]) -> str:
-    bounds = [step for _, step in alternatives if step is not None]
-    if not bounds:
-        return ""
-    if any(step.low_ns is not None for step in bounds):
-        return "The shorter step assumes that this layer reaches the roofline, the longer one that it stays as efficient as now."
-    return "The step times assume that this layer stays as efficient as now."
+    return f", step {text(new_ns, 'ns')} instead of {text(run.step_ns.median, 'ns')} at the efficiency of now"
 
 
 def _evidence(layer: _CountedLayer) -> Iterator[Evidence]:
@@ -230,13 +231,11 @@ def _evidence(layer: _CountedLayer) -> Iterator[Evidence]:
     rate = efficiency(layer.report, run, node.path, "forward") if run is not None else None
     if rate is not None:
         yield from rate.evidence()
-    for change, bounds in layer.alternatives():
-        name = change.name
+    for change in layer.alternatives():
         yield from evidence_of(
             "computed",
-            (f"forward MACs with {name}", layer.changed_macs(change), "macs"),
-            (f"step with {name}, at most", bounds.high_ns if bounds is not None else None, "ns"),
-            (f"step with {name}, at least", bounds.low_ns if bounds is not None else None, "ns"),
+            (f"forward MACs with {change.name}", layer.changed_macs(change), "macs"),
+            (f"step with {change.name}", layer.changed_step_ns(change), "ns"),
         )
 
 
@@ -256,10 +255,9 @@ has none), or takes at least {limit_percent(MIN_TIME_SHARE)} of the device time 
 For a convolution, the finding shows the MAC count as input channels x output channels x kernel x output grid, and three
 changes: half the kernel size, stride 2 before the layer (a quarter of the output grid in 2-d), and a `k x 1` layer followed
 by a `1 x k` layer. Their savings are **computed from the counts, not measured**, and each changes the model's results. If the
-step was measured and the device does not wait for the host, the finding also gives bounds for the new step. The upper bound
-assumes that the layer stays as efficient as it is; the lower bound assumes that it reaches the measured peaks of the device.
-In both, the rest of the step stays the same, although layers behind a stride get faster too. An FFT takes the same time for a
-smaller kernel.
+step was measured and the device does not wait for the host, the finding also gives the new step at the efficiency of now. The
+rest of the step stays the same, although layers behind a stride get faster too. The saving of the finding is that of a step with
+half of the layer's work, by the replay.
 
 At least half of the layer's time must be that of convolutions, matrix products, attention or recurrent layers. Other work has
 other causes than the size of the layer, and other rules.

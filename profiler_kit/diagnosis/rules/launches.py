@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
-from profiler_kit.diagnosis.advice import AdviceTrials, find_trials, trials_of
-from profiler_kit.diagnosis.facts import facts_of
+from profiler_kit.diagnosis.advice import trials_of
 from profiler_kit.diagnosis.idle_time import (
     LARGE_IDLE_SHARE,
     LAUNCH_CAUSES,
@@ -19,11 +16,10 @@ from profiler_kit.diagnosis.idle_time import (
     launch_ns,
     launch_share,
 )
-from profiler_kit.diagnosis.pairs import limits_algorithms, runs_with_settings
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, limit_percent, plural
 from profiler_kit.diagnosis.recorded import BOTH_ACTIVITIES
-from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_finding, step_rule
-from profiler_kit.diagnosis.step_work import StepWork, idle_steps, run_step
+from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
+from profiler_kit.diagnosis.step_work import StepWork, idle_steps
 from profiler_kit.diagnosis.work_sites import (
     launches_sentence,
     launching_place,
@@ -32,18 +28,14 @@ from profiler_kit.diagnosis.work_sites import (
     sites_sentence,
 )
 from profiler_kit.records.claims import idle_claims
-from profiler_kit.records.report import Finding, Report, TraceReport
-from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import IdleCause, idle_by_cause
-from profiler_kit.statistics.noise import noise_of
 from profiler_kit.units import percent, text
 
 # Up to this busy share, fewer launches still save a tenth or more of the step.
 PARTLY_BOUND_BUSY_SHARE: Final = 0.9
 # Configurations with fewer or larger kernels; the smallest change of the training script first.
 TRIES: Final = ("cuda_graph", "compile", "batch=2x", "fused_optimizer")
-TRIES_WITH_SETTINGS: Final = ("cuda_graph",)  # for a run that already has settings
-FEW_LAUNCHES: Final = frozenset({"cuda_graph", "compile"})  # settings that already reduce launches
 
 MIN_SITE_SAVING: Final = 0.05  # of places in a list
 # From this idle share before launches on, launches decide the length of the step; from a fifth on, fewer are worth acting on.
@@ -57,47 +49,17 @@ _FUSED: Final = "a fused optimizer (fused=True)"
 
 
 def _launch_bound(report: Report | TraceReport, step: StepWork) -> StepPart | None:
-    return _launch_part(step, trials_of(report, *TRIES))
-
-
-def _in_fastest(report: Report) -> Iterator[Finding]:
-    """Yield a finding for the fastest configuration with settings: with faster kernels, a step often becomes launch-bound."""
-    fastest = _fastest(report)
-    step = run_step(fastest) if fastest is not None else None
-    if fastest is None or step is None:
-        return
-    trials = find_trials(report, fastest, TRIES_WITH_SETTINGS)
-    part = _launch_part(replace(step, facts=facts_of(report)), trials, place=f" in {step.name}")
-    if part is not None:
-        yield step_finding(step, part.share or 0.0, part, LAUNCH_SHARES)
-
-
-def _fastest(report: Report) -> ConfigRun | None:
-    """Return the fastest configuration with settings, if it is faster than the baseline and has not fewer launches already."""
-    baseline = report.baseline()
-    if baseline is None:
-        return None
-    noise = noise_of(report)
-    candidates = [run for run in runs_with_settings(report) if not limits_algorithms(run.config)]
-    differences = [(found, run) for run in candidates if (found := noise.difference(baseline, run)) is not None]
-    faster = [(found.saved, run) for found, run in differences if found.outcome == "better"]
-    fastest = max(faster, key=lambda pair: pair[0], default=(0.0, None))[1]
-    if fastest is None or {item.name for item in fastest.config.settings} & FEW_LAUNCHES:
-        return None
-    return fastest
-
-
-def _launch_part(step: StepWork, trials: AdviceTrials, place: str = "") -> StepPart | None:
     share = launch_share(step) if step.on_device and step.busy_share < PARTLY_BOUND_BUSY_SHARE else None
     if share is None:
         return None
+    trials = trials_of(report, *TRIES)
     causes = [f"{cause} {text(ns, 'ns')}" for cause in LAUNCH_CAUSES if (ns := step.idle_ns(cause))]
     activities = [item for item in step.trace.activities if not item.launched]
     degree = "Launch-bound" if LAUNCH_SHARES.severity(share) == "high" else "Partly launch-bound"
     return StepPart(
         share=share,
         share_name="idle time before launches, share",
-        title=f"{degree}{place}: the device is busy for {percent(step.busy_share)} of the time and waits for launches for "
+        title=f"{degree}: the device is busy for {percent(step.busy_share)} of the time and waits for launches for "
         f"{percent(share)}{_largest_place(step, share)}",
         sentences=(
             f"The device is busy for {text(step.busy_ns, 'ns')} of {text(step.span_ns, 'ns')}, with "
@@ -140,7 +102,7 @@ def _largest_place(step: StepWork, share: float) -> str:
     return f"; most come from {site_text(sites[0])}" if sites else launching_place(step.trace.sites)
 
 
-_BASELINE = step_rule(
+LAUNCH_BOUND = step_rule(
     "launch_bound",
     _launch_bound,
     LAUNCH_SHARES,
@@ -154,8 +116,7 @@ Idle time before launches is that of dispatch, Python and launch latency. It doe
 cause (rule `sync_waits`), slow first calls (rule `cold_start`), and calls that each keep the device idle for a millisecond or
 more (rules `host_overhead` and `cpu_fallback`): fewer launches do not remove these.
 
-If other configurations of a report are faster than the baseline, the rule also checks the fastest of them: with faster kernels,
-a step often becomes launch-bound. The rule does not cover CPUs.
+The rule does not cover CPUs.
 
 A trace needs at least {MIN_DEVICE_EVENTS} device events, or two marked steps. The advice leaves out torch.compile and CUDA graphs
 where a trace already has them. The shares are those of the step without the profiler.
@@ -164,14 +125,6 @@ where a trace already has them. The shares are those of the step without the pro
     steps=idle_steps,
 )
 
-
-def _check(report: Report | TraceReport) -> Iterator[Finding]:
-    yield from _BASELINE.findings(report)
-    if isinstance(report, Report):
-        yield from _in_fastest(report)
-
-
-LAUNCH_BOUND = replace(_BASELINE, check=_check)
 
 # A cause with less than this share of the step has no rule of its own.
 MIN_CAUSE_SHARE: Final = 0.05

@@ -1,4 +1,4 @@
-"""Operators outside the layers of a network: sorting, indexing, gradients of slices and embeddings, the loss, recomputation."""
+"""Operators outside the layers of a network: sorting, indexing, gradients of embeddings, the loss, recomputation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections import defaultdict
 from typing import Final
 
 from profiler_kit.diagnosis.facts import counts_of
-from profiler_kit.diagnosis.phrases import Advice, advise, join_list, layer_name
+from profiler_kit.diagnosis.family_advice import OUTSIDE_LAYERS
+from profiler_kit.diagnosis.phrases import join_list, layer_name
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import is_fill
@@ -19,30 +20,11 @@ from profiler_kit.units import text
 
 MAX_NAME_LENGTH: Final = 60  # kernel names have thousands of characters
 
-# Kinds of work outside layers, with their replacements.
-_ADVICE: Final[dict[str, Advice | str]] = {
-    "sort/scan": "Sort less: torch.topk instead of a full sort, torch.bincount or a mask instead of unique, cumsum over fewer "
-    "elements.",
-    "index": "Index less: gather all rows in one call, use slices (views) instead of index tensors, and torch.where instead of "
-    "boolean masks.",
-    "fft": "Use sizes that are products of 2, 3, 5 and 7, real transforms (torch.fft.rfft2), and plan them once.",
-    "interpolate": advise(
-        "Resize smaller tensors: interpolate before channels are added, or {code} instead of 'bicubic'.",
-        "mode='nearest'",
-    ),
-    "random": "Draw random numbers in one call; drop dropout layers that do not help.",
-    "reduce": advise(
-        "Reduce once: combine several sums and means over the same tensor, or fuse them with {code}.",
-        "torch.compile(model)",
-    ),
-    "pool": "Pool with a stride, or replace pooling by a convolution with a stride.",
-}
-
 
 def _dominant_kind(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     """Return the kernels (on a CPU: operators) of the family with most time."""
     by_family: defaultdict[str, list[Work]] = defaultdict(list)
-    for item in work.select(lambda item: item.family in _ADVICE):
+    for item in work.select(lambda item: item.family in OUTSIDE_LAYERS):
         by_family[item.family].append(item)
     if not by_family:
         return None
@@ -58,7 +40,7 @@ def _dominant_kind(report: Report | TraceReport, work: StepWork) -> StepPart | N
             f"{', without data loading' if work.host_data_ns else ''}. In all, there are "
             f"{total_calls(operators) // work.steps:,} calls{work.facts.each}: {join_list(parts)}.",
         ),
-        advice=_ADVICE[family],
+        advice=OUTSIDE_LAYERS[family],
         measures=((family_name(family), ns, "ns"),),
         claims=work_claims(work, kernels),
     )
@@ -82,80 +64,13 @@ bound.
 """,
 )
 
-# A network without a loop indexes a few tensors. A loop over positions does it once for each of them.
-MIN_SLICES: Final = 16
-_SLICE_BACKWARD: Final = re.compile(r"aten::(select|slice|narrow)_backward\Z")
-_ADD: Final = re.compile(r"aten::add_\Z")
-
-
-def _slice_gradients(report: Report | TraceReport, work: StepWork) -> StepPart | None:
-    """Return the gradients of slices on a CPU. Operators on a device have the time of kernels, which hides their fills."""
-    slices = work.select(_is_slice_backward) if not work.on_device else ()
-    calls = total_calls(slices)
-    if calls < MIN_SLICES * work.steps:
-        return None
-    fills, additions = work.select(is_fill), work.select(lambda item: _ADD.match(item.name) is not None)
-    ns = total_ns(slices) + sum(
-        round(total_ns(items) * min(1.0, calls / max(item.calls for item in items)))
-        for items in (fills, additions)
-        if items
-    )
-    paths = _main_modules(work)
-    return StepPart(
-        ns=ns,
-        what="Indexing in a loop: the gradients of slices take",
-        sentences=(
-            f"The backward pass of {calls // work.steps:,} slices{work.facts.each}, with the fills and the additions of their "
-            f"gradients, takes {text(ns, 'ns')} {work.per_step}.",
-            f"Most slices are those of {join_list([layer_name(path) for path in paths])}." if paths else "",
-            "The gradient of each slice is as large as the whole tensor, and zero outside the slice.",
-        ),
-        advice="Split the tensor once, before the loop: `{code}` instead of x[:, i] in the loop. The backward pass then "
-        "stacks the gradients once.",
-        code="for row in x.unbind(1):",
-        measures=(("slices per step", calls // work.steps, "count"), ("time of their gradients", ns, "ns")),
-        paths=paths,
-        claims=work_claims(work, (*slices, *fills, *additions)),
-    )
-
-
-def _is_slice_backward(item: Work) -> bool:
-    return _SLICE_BACKWARD.match(item.name) is not None
-
-
-def _main_modules(work: StepWork) -> tuple[str, ...]:
-    """Return the modules with most time of slices, together at least half of it."""
-    times, paths = work.layers(_is_slice_backward), list[str]()
-    for path in times:
-        if 2 * sum(times[name] for name in paths) >= sum(times.values()):
-            break
-        paths.append(path)
-    return tuple(paths)
-
-
-SLICE_GRADIENTS = step_rule(
-    "slice_gradients",
-    _slice_gradients,
-    Shares(0.10, high=0.40),
-    f"""
-Fires on at least {MIN_SLICES} calls of `select_backward` or `slice_backward` per step, with their fills and the additions of
-their results.
-
-The gradient of `x[:, i]` is a tensor as large as `x`, with zeros everywhere else. A loop over all `i` fills one for each `i` and
-adds them up, so its backward pass grows with the square of the length. `x.unbind(1)` returns all rows at once, and its backward
-pass stacks their gradients once.
-
-A record does not link an operator to its caller. Fills and additions count in proportion to the calls: at most one fill and one
-addition for each slice. The rule needs the names of operators, so it reads CPU runs and traces with operator times.
-""",
-)
 
 # The optimizer's time counts where at least half of the parameters are in embedding tables.
 MIN_PARAMS_SHARE: Final = 0.5
 # Without counts: the fill writes the gradient once, and an optimizer reads and writes each parameter, its gradient and its state
 # in at most 25 passes. A slower optimizer updates more than the tables.
 MAX_PASSES: Final = 25
-# More fills than this for each embedding are those of other gradients: of slices, or of zero_grad with set_to_none=False.
+# More fills than this for each embedding are those of other gradients, or of zero_grad with set_to_none=False.
 MAX_FILLS_PER_TABLE: Final = 6
 _EMBEDDING_OPERATOR: Final = re.compile(
     r"embedding(_bag)?(_dense)?_backward|EmbeddingBackward|embedding_bag_dense_backward"
@@ -171,10 +86,8 @@ def _embedding_gradients(report: Report | TraceReport, work: StepWork) -> StepPa
     kernels = work.select(lambda item: names.search(item.name) is not None)
     if not kernels:
         return None
-    fills = work.select(is_fill)
-    # each table has a fill and few others; a gradient of something else has the rest
-    if max((item.calls for item in fills), default=0) > MAX_FILLS_PER_TABLE * total_calls(kernels):
-        fills = ()
+    # each table has a fill and few others; kernels with more calls fill the gradients of something else
+    fills = work.select(lambda item: is_fill(item) and item.calls <= MAX_FILLS_PER_TABLE * total_calls(kernels))
     tables = [node for node in static.modules if "Embedding" in node.class_name] if static is not None else []
     backward_ns, optimizer_ns = total_ns(kernels) + total_ns(fills), work.phase_ns.get("optimizer", 0)
     if static is not None and static.params > 0:

@@ -1,10 +1,11 @@
-"""A function, an operator or a loop without which a step would be much shorter, and that is not the model's products."""
+"""Places of a program without which a step would be much shorter: functions, operators, loops, work that is repeated."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import capitalize, limit_percent
+from profiler_kit.diagnosis.family_advice import advice_for
+from profiler_kit.diagnosis.phrases import Advice, advise, capitalize, join_sentences, limit_percent
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
 from profiler_kit.diagnosis.work_sites import (
@@ -27,9 +28,9 @@ MIN_SAVING: Final = 0.15
 MANY_LAUNCHES: Final = 50
 MIN_LISTED: Final = 0.05
 MIN_LOOP_SAVING: Final = 0.1
-LOOP_ADVICE: Final = (
-    "Do this work in fewer, larger operations: one batched call instead of a loop, or torch.compile for the function; or do it "
-    "less often."
+FEWER_OPERATIONS: Final = (
+    "Do this work in fewer, larger operations, with one call for all items or with torch.compile for the function; or do it less "
+    "often."
 )
 
 
@@ -52,16 +53,55 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
             "A replay of the step without its work, its launches and its waits is that much shorter.",
             sites_sentence(step.trace.sites, MIN_LISTED),
         ),
-        advice=_advice(site),
+        advice=join_sentences(advice_for(site.operators, step.trace.operators), _general_advice(site)),
         measures=(("launches per step", site.launches, "count"),),
         claims=(site_claim(site),),
     )
 
 
-def _advice(site: WorkSite) -> str:
+def _general_advice(site: WorkSite) -> str:
     if site.launches >= MANY_LAUNCHES:
-        return LOOP_ADVICE
+        return FEWER_OPERATIONS
     return "Do this work less often or with less data, or move it out of the step."
+
+
+def _repeated(report: Report | TraceReport, step: StepWork) -> StepPart | None:
+    site = max((site for site in step.trace.sites if site.repeated), key=lambda site: site.saving.median, default=None)
+    if site is None:
+        return None
+    what, why, advice = _REPEATED[site.repeated]
+    return StepPart(
+        share=site.saving.median,
+        share_name="saving without it",
+        title=f"{what} {percent(site.saving.median)} of the step{operators_text(site)}",
+        sentences=(why, "A replay of the step without this work is that much shorter."),
+        advice=advice,
+        measures=(("launches per step", site.launches, "count"),),
+        claims=(site_claim(site),),
+    )
+
+
+# Of each kind of repeated work: the title, why it is repeated, and what to do.
+_REPEATED: Final[dict[str, tuple[str, str, Advice | str]]] = {
+    "backward": (
+        "Several backward passes through the same operators cost",
+        "A step differentiates the same forward operators several times, once for each loss.",
+        advise(
+            "Add up the losses and call backward once: {code}. Where the gradient of each loss is needed, differentiate only up "
+            "to the last shared activation, torch.autograd.grad(loss, activation), and go on from there with their sum.",
+            "sum(losses).backward()",
+        ),
+    ),
+    "weights": (
+        "The same work on weights in each step costs",
+        "The program trains nothing, so this work has the same result each time.",
+        advise(
+            "Do it once, before the loop: {code} for weight_norm and other parametrizations, a converted or fused copy of the "
+            "weights otherwise.",
+            "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')",
+        ),
+    ),
+}
 
 
 def _largest_loop(report: Report | TraceReport, step: StepWork) -> StepPart | None:
@@ -77,11 +117,27 @@ def _largest_loop(report: Report | TraceReport, step: StepWork) -> StepPart | No
             f"Each round calls the same operators: {site.loop}.",
             "A replay of the step with one operation for all rounds is that much shorter.",
         ),
-        advice=LOOP_ADVICE,
+        advice=join_sentences(FEWER_OPERATIONS, advice_for(site.loop.split(", "), step.trace.operators)),
         measures=(("rounds per step", site.rounds, "count"), ("launches per step", site.launches, "count")),
         claims=(site_claim(site),),
     )
 
+
+REPEATED_WORK = step_rule(
+    "repeated_work",
+    _repeated,
+    Shares(0.05, medium=0.1, high=0.3),
+    """
+Fires on work that a step repeats although its result is there, by what a replay of the step saves without it:
+
+- backward of operators after their first one in the step: losses that share a graph and are differentiated one by one
+  (`retain_graph=True`). Steps that differentiate gradients do not count;
+- work on weights in a program that trains nothing: weight_norm and other parametrizations, casts, masks. Such an operator has no
+  larger input than a tensor of the shape of a layer's weight, and no layer has an input of this shape. Python calls that launch
+  nothing else go with it. The trace needs `record_shapes=True`.
+""",
+    steps=idle_steps,
+)
 
 OPERATOR_LOOP = step_rule(
     "operator_loop",

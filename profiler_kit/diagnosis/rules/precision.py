@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from profiler_kit.devices.registry import peaks_of
@@ -39,6 +39,7 @@ _MATRIX_VECTOR: Final = re.compile("gemv|dot_kernel", re.IGNORECASE)
 def _fp32(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     kernels = _fp32_kernels(report, step)
     fp32_ns, convolution_ns = total_ns(kernels), total_ns(kernel for kernel in kernels if is_convolution(kernel.family))
+    attention_ns = total_ns(kernel for kernel in kernels if _is_attention(kernel))
     if not fp32_ns or fp32_ns < MIN_FP32_SHARE * step.busy_ns:
         return None
     names = {kernel.name for kernel in kernels}
@@ -47,16 +48,21 @@ def _fp32(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     settings = ("default", "matmul_tf32") if 2 * convolution_ns >= fp32_ns else ("matmul_tf32", "default")
     words = [word for word in settings if word == "default" or fp32_ns > convolution_ns]
     trials = trials_of(report, *words, "amp_bf16")
+    is_attention = 2 * attention_ns >= fp32_ns
     return StepPart(
         ns=fp32_ns,
-        what="Tensor cores unused: float32 convolutions and matrix products take",
+        what="Attention in float32, beside products in 16 bits, takes"
+        if is_attention
+        else "Tensor cores unused: float32 convolutions and matrix products take",
         sentences=(
             f"Kernels of plain float32 arithmetic take {text(fp32_ns, 'ns')} {step.per_step}{_convolution_part(convolution_ns)}.",
             layers_sentence(paths),
             _fp32_peaks(report),
             trials.sentence(),
         ),
-        advice=_fp32_advice(0 if step.kernel_ns(_is_tf32_convolution) else convolution_ns, fp32_ns - convolution_ns),
+        advice=_ATTENTION_ADVICE
+        if is_attention
+        else _fp32_advice(0 if step.kernel_ns(_is_tf32_convolution) else convolution_ns, fp32_ns - convolution_ns),
         measures=(("time of float32 kernels", fp32_ns, "ns"), ("time of float32 convolutions", convolution_ns, "ns")),
         paths=paths,
         trials=trials,
@@ -64,14 +70,25 @@ def _fp32(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     )
 
 
+_ATTENTION_ADVICE: Final = advise(
+    "Pass queries, keys and values in 16 bits to scaled_dot_product_attention: {code}. Look for a call outside autocast, and for "
+    "operations before it that return float32, such as rotary embeddings and norms.",
+    "q, k, v = (x.to(torch.bfloat16) for x in (q, k, v))",
+)
+
+
 def _convolution_part(convolution_ns: int) -> str:
     return f", {text(convolution_ns, 'ns')} of it in convolutions" if convolution_ns else ""
 
 
-def _is_fp32_contraction(kernel: Work) -> bool:
-    if kernel.math != "fp32" or not is_contraction(kernel.family) or _MATRIX_VECTOR.search(kernel.name):
+def _is_fp32_product(kernel: Work) -> bool:
+    if kernel.math != "fp32" or _MATRIX_VECTOR.search(kernel.name) or kernel.ns < MIN_KERNEL_NS * kernel.calls:
         return False
-    return kernel.ns >= MIN_KERNEL_NS * kernel.calls
+    return is_contraction(kernel.family) or _is_attention(kernel)
+
+
+def _is_attention(kernel: Work) -> bool:
+    return kernel.family.startswith("attention")
 
 
 def _is_tf32_convolution(kernel: Work) -> bool:
@@ -112,8 +129,14 @@ def _fp32_kernels(report: Report | TraceReport, step: StepWork) -> tuple[Work, .
         return ()
     # where the setting for convolutions is on, cuDNN chose float32 for their shapes
     allows_tf32 = isinstance(report, TraceReport) and step.kernel_ns(_is_tf32_convolution) > 0
+    # no setting makes attention use TF32, and a program without 16 bits may need float32
+    has_half = step.kernel_ns(is_half_product) > 0
     return step.select(
-        lambda kernel: _is_fp32_contraction(kernel) and not (allows_tf32 and is_convolution(kernel.family))
+        lambda kernel: (
+            _is_fp32_product(kernel)
+            and not (allows_tf32 and is_convolution(kernel.family))
+            and (has_half or not _is_attention(kernel))
+        )
     )
 
 
@@ -121,7 +144,8 @@ def _may_use_tensor_cores(report: Report | TraceReport, step: StepWork) -> bool:
     if isinstance(report, Report):
         run = report.baseline()
         is_cudnn_on = run is not None and run.config.enabled is not False
-        return run is not None and is_cudnn_on and is_float32(report) and has_tensor_cores(run) is True
+        has_type = is_float32(report) or step.kernel_ns(is_half_product) > 0
+        return run is not None and is_cudnn_on and has_type and has_tensor_cores(run) is True
     peaks = [peaks_of(name) for name in step.trace.devices]
     by_datasheet = any(row is not None and row.tf32 is not None for row in peaks)
     by_kernels = any(kernel.math in ("tf32", "bf16") for kernel in step.kernels)
@@ -135,7 +159,8 @@ NO_TENSOR_CORES = step_rule(
     f"""
 Fires if kernels of convolutions and matrix products in plain float32 arithmetic (without tensor cores, by their names) take at
 least {limit_percent(MIN_FP32_SHARE)} of the device time, and the device is busy for at least {limit_percent(MIN_BUSY_SHARE)} of
-the step. The target of a report must compute in float32, and the device must have compute capability 8.0 or later. Kernels that
+the step. So does attention in float32 beside products in 16 bits. The target of a report must compute in float32 or have products
+in 16 bits, and the device must have compute capability 8.0 or later. Kernels that
 take less than {MIN_KERNEL_NS // 1000} us on average do not count, and neither do products of a matrix and a vector: other costs
 than arithmetic limit them.
 
@@ -159,7 +184,8 @@ def _half_precision(report: Report | TraceReport, step: StepWork) -> StepPart | 
         return None
     kernels, trials = step.select(_is_tf32_product), trials_of(report, "amp_bf16")
     ns, whole = total_ns(kernels), step.facts.whole
-    saving = step.share(ns) * (1.0 - tf32 / bf16)
+    forecast = _half_forecast(report)
+    saving = step.share(ns) * (1.0 - tf32 / bf16) if forecast is None else forecast.saving * step.share(step.busy_ns)
     is_useful = saving >= MIN_USEFUL_SAVING
     if step.share(ns) < MIN_TF32_SHARE or (isinstance(report, TraceReport) and not is_useful):
         return None
@@ -168,21 +194,61 @@ def _half_precision(report: Report | TraceReport, step: StepWork) -> StepPart | 
         share=saving,
         share_name="saving",
         most="low" if may_help and is_useful else "info",
-        title=_half_title(saving, trials.trial, whole),
+        title=_half_title(saving, trials.trial, whole, "computed from the peaks" if forecast is None else "predicted"),
         sentences=(
             f"Convolutions and matrix products in TF32 take {text(ns, 'ns')} of {text(step.span_ns, 'ns')}.",
             f"The device's peak is {text(tf32, 'flops/s')} in TF32 and {text(bf16, 'flops/s')} in bfloat16, "
             f"{factor_text(bf16 / tf32)} as high.",
             f"With this speedup they save {percent(saving)} of the {whole}. This is computed, not measured: conversions cost "
-            "extra time, and smaller tensors save some.",
+            "extra time, and smaller tensors save some."
+            if forecast is None
+            else forecast.sentence(),
         ),
         advice=_half_advice(facts_of(report)),
         measures=(("time of TF32 products", ns, "ns"),),
-        evidence=(Evidence(name="bfloat16 peak over TF32 peak", value=bf16 / tf32, unit="ratio", where=source),),
+        evidence=(
+            Evidence(name="bfloat16 peak over TF32 peak", value=bf16 / tf32, unit="ratio", where=source),
+            *(forecast.evidence() if forecast is not None else ()),
+        ),
         trials=trials,
         computed=True,
         claims=kernel_claims(kernel.name for kernel in kernels if may_help),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _HalfForecast:
+    """The predicted kernel times of the step as it is and under bfloat16 autocast."""
+
+    device: str
+    now_ns: int
+    half_ns: int
+
+    @property
+    def saving(self) -> float:
+        """The saved share of the kernel time."""
+        return max(0.0, 1.0 - self.half_ns / self.now_ns)
+
+    def sentence(self) -> str:
+        """What was predicted."""
+        return (
+            f"From recorded calls of the same ops on {self.device}, all kernels of the step are predicted to take "
+            f"{text(self.half_ns, 'ns')} under bfloat16 autocast and {text(self.now_ns, 'ns')} without it."
+        )
+
+    def evidence(self) -> Iterator[Evidence]:
+        """Both times."""
+        for name, ns in (("predicted kernels", self.now_ns), ("predicted kernels in bfloat16", self.half_ns)):
+            yield Evidence(name=name, value=ns, unit="ns", where=self.device)
+
+
+def _half_forecast(report: Report | TraceReport) -> _HalfForecast | None:
+    static = report.static if isinstance(report, Report) else None
+    forecast = static.forecast if static is not None else None
+    half = forecast.with_setting("amp_bf16") if forecast is not None else None
+    if forecast is None or half is None or not forecast.kernel_ns.median:
+        return None
+    return _HalfForecast(forecast.device, forecast.kernel_ns.median, half.median)
 
 
 def _half_peaks(report: Report | TraceReport, step: StepWork) -> tuple[float | None, float | None, str]:
@@ -206,10 +272,10 @@ def _half_advice(facts: Facts) -> Advice:
     return advise(f"Try {{code}} around {place}. Check {check}: bfloat16 has 8 bits of precision.", autocast)
 
 
-def _half_title(saving: float, trial: Trial | None, whole: str) -> str:
+def _half_title(saving: float, trial: Trial | None, whole: str, source: str) -> str:
     if trial is None or trial.verdict == "failed":
-        return f"bfloat16 autocast would save {percent(saving)} of the {whole} (computed from the peaks, not measured)"
-    return f"bfloat16 autocast: {outcome_text(trial)} in a trial ({percent(saving)} less time computed from the peaks)"
+        return f"bfloat16 autocast would save {percent(saving)} of the {whole} ({source}, not measured)"
+    return f"bfloat16 autocast: {outcome_text(trial)} in a trial ({percent(saving)} less time {source})"
 
 
 HALF_PRECISION = step_rule(
@@ -223,8 +289,9 @@ device's peak in bfloat16 is higher than in TF32.
 - `low`: autocast would save at least {limit_percent(MIN_USEFUL_SAVING)} of the step, and no trial contradicts it.
 - `info`: it would save less, or the trial found no gain.
 
-The saving assumes that these kernels speed up as the peaks do. It is **computed, not measured**: autocast adds conversions
-and halves the bytes of the tensors it converts, so the trial may find more or less.
+Where the kernels of the step could be predicted ([forecast](forecast.md)), the saving is the difference of the predicted kernel
+times with and without autocast. Otherwise it assumes that these kernels speed up as the peaks do, without the conversions that
+autocast adds and the bytes that it saves. Both are **computed, not measured**, so the trial may find more or less.
 
 The peaks of a trace's device are those of its datasheet. The device must be busy for at least {limit_percent(MIN_BUSY_SHARE)} of
 the step.
@@ -319,9 +386,10 @@ def _conversions(report: Report | TraceReport, work: StepWork) -> StepPart | Non
             f"Conversions take {text(ns, 'ns')} {work.per_step}, {factor}.",
             "Lower precision cannot save more than they cost.",
         ),
-        advice="Leave autocast out for this model, or for its small layers: with {code}. To avoid the conversions instead, store "
-        "the weights in 16 bits: model.to(torch.bfloat16), and check the quality.",
-        code=f"torch.autocast(device_type='{work.device_type}', enabled=False)",
+        advice="Keep tensors in one type from product to product: weights in 16 bits with {code}, and no operations between that "
+        "return float32, such as a softmax, a norm or a sum written out. Check the quality. Where the layers are small, leave "
+        f"autocast out: torch.autocast(device_type='{work.device_type}', enabled=False).",
+        code="model.to(torch.bfloat16)",
         measures=(("time of conversions", ns, "ns"), ("time of products", products_ns, "ns")),
         weight=work.share(ns + launch_idle_ns(work, kernels)),
         claims=(*work_claims(work, kernels), *LAUNCH_CLAIMS),

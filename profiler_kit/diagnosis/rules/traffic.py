@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.diagnosis.advice import trials_of
+from profiler_kit.diagnosis.family_advice import COPIES
 from profiler_kit.diagnosis.phrases import Advice, advise, join_list, layer_name, layers_sentence, limit_percent, plural
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import MIN_BUSY_SHARE, StepWork, Work, total_calls, total_ns, work_claims
 from profiler_kit.diagnosis.work_groups import (
+    MEMORY_FAMILIES,
     copies,
     copy_ns,
     is_eager_pointwise,
@@ -82,8 +84,7 @@ def _tensor_copies(report: Report | TraceReport, work: StepWork) -> StepPart:
             f"{calls:,} copies{work.facts.each} take {text(ns, 'ns')} {work.per_step}. They compute nothing.",
             f"By operator: {join_list(sources)}." if sources else "",
         ),
-        advice="Look for contiguous(), clone() and reshape() after permute() or transpose(), and for torch.cat and torch.stack "
-        "in a loop. Keep one layout from layer to layer, or write into a buffer that is allocated once.",
+        advice=COPIES,
         measures=(("time of copies", ns, "ns"), ("copies per step", calls, "count")),
         claims=work_claims(work, kernels),
     )
@@ -175,10 +176,6 @@ MIN_BANDWIDTH_SHARE: Final = 0.20
 MAX_BANDWIDTH_SHARE: Final = 1.5
 # The healthy steps of the benchmark spend up to three fifths in such work.
 LARGE_MEMORY_BOUND_SHARE: Final = 0.75
-# Families with few operations per value that they read: memory-bound on every device.
-MEMORY_BOUND_FAMILIES: Final = frozenset(
-    {"pointwise", "norm", "pool", "reduce", "cat/copy", "index", "optimizer", "alloc", "memcpy/memset"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +244,7 @@ def _by_roofline(step: StepWork, line: Roofline) -> _MemoryWork:
 
 
 def _by_families(step: StepWork) -> _MemoryWork:
-    kernels = step.select(lambda kernel: kernel.family in MEMORY_BOUND_FAMILIES and not is_host_copy(kernel.name))
+    kernels = step.select(lambda kernel: kernel.family in MEMORY_FAMILIES and not is_host_copy(kernel.name))
     times: Counter[str] = Counter()
     for kernel in kernels:
         times[family_name(kernel.family)] += kernel.ns
@@ -298,9 +295,9 @@ reach more than {MAX_BANDWIDTH_SHARE:g} times the bandwidth read from caches: ne
 the same weights in every time step.
 
 Without byte counts, as in a trace, kernels of families that hardly compute are memory-bound: pointwise operations,
-normalization, pooling, reductions, copies, indexing, the optimizer. Copies between host and device use the bus, not the memory
-bandwidth, and do not count. Findings that say why such work is slow (pointwise chains, copies, attention by hand) precede this
-one.
+normalization, pooling, reductions, softmax, copies, indexing, the optimizer. Copies between host and device use the bus, not the
+memory bandwidth, and do not count. Findings that say why such work is slow (pointwise chains, copies, attention by hand) precede
+this one.
 """,
     topic="bound",
     states_share=False,

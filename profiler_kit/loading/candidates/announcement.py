@@ -16,7 +16,6 @@ from profiler_kit.loading.candidates.classes import is_part_name
 from profiler_kit.loading.candidates.ranking import PRETRAINED
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.command import bare_command
-from profiler_kit.loading.program.model_use import trains
 from profiler_kit.loading.scripts.source import Source
 from profiler_kit.records.notes import Certainty, Choice, Confidence, Note
 
@@ -54,7 +53,7 @@ class Decision:
         site = self.candidate.site
         if site is None:
             return {}
-        is_trial = site.document.kind == "target" and site.role in ("main", "script") and not trains(site.document.tree)
+        is_trial = self.candidate.is_trial and site.role != "test"
         return dict(self.arguments.bound) if site.is_in_test or is_trial else {}
 
     def _certainty_of_model(self) -> Certainty:

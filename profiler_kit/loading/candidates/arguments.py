@@ -17,13 +17,21 @@ from profiler_kit.loading.candidates.configs import (
     DATA_FIELD,
     assumed_config,
     config_class_of,
+    configuration_names,
     is_config,
     is_config_parameter,
+    stated_config,
     takes_config,
     with_usual_values,
 )
+from profiler_kit.loading.candidates.hyperparameters import stated_arguments
 from profiler_kit.loading.candidates.keywords import evaluated
-from profiler_kit.loading.candidates.plausible import UNKNOWN, chosen_value, plausible_value, sequence_instead
+from profiler_kit.loading.candidates.plausible import (
+    UNKNOWN,
+    chosen_value,
+    plausible_value,
+    sequence_instead,
+)
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
@@ -64,7 +72,7 @@ class Binder:
     texts: Mapping[str, Any]
     fields: dict[str, Any] = field(default_factory=dict)
     globals: dict[str, Any] = field(default_factory=dict)
-    sequences: dict[tuple[str, str], Any] = field(default_factory=dict)
+    changed: dict[tuple[str, str], Any] = field(default_factory=dict)
     latest: dict[str, Arguments] = field(default_factory=dict)
 
     def complete(self, error: BaseException, module_names: dict[str, Any], name: str) -> bool:
@@ -77,8 +85,8 @@ class Binder:
             if arguments is not None:
                 assumed = {key: arguments.bound[key] for key in arguments.assumed if key in arguments.bound}
                 change = sequence_instead(cause, assumed, arguments.bound)
-                if change is not None and (name, change[0]) not in self.sequences:
-                    self.sequences[name, change[0]] = change[1]
+                if change is not None and (name, change[0]) not in self.changed:
+                    self.changed[name, change[0]] = change[1]
                     return True
             if isinstance(cause, UnavailableError) or (isinstance(cause, NameError) and cause.name):
                 name = str(cause.name)
@@ -139,6 +147,7 @@ class Binder:
         result.assumed += (*self.globals, *self.fields)
         if generic:
             self._complete_configs(signature, result)
+        self._add_stated(factory, name, signature, result)
         missing = []
         values_by_name = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
         for required in missing_arguments(factory, result.bound):
@@ -157,6 +166,20 @@ class Binder:
                 tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None)
             )
         return result
+
+    def _add_stated(
+        self, factory: Callable[..., Any], name: str, signature: Mapping[str, inspect.Parameter], result: Arguments
+    ) -> None:
+        """Add the arguments that a table of the repository states, if required ones are missing. They are assumed."""
+        file = self.evaluator.session.target
+        missing = missing_arguments(factory, result.bound)
+        if file is None or not missing or any(takes_config(signature[key], factory) for key in missing):
+            return
+        names = [key for key in signature if key not in result.bound]
+        for key, value in stated_arguments(file, name, names).items() if names else ():
+            if signature[key].kind is not inspect.Parameter.POSITIONAL_ONLY:
+                result.kwargs[key] = result.bound[key] = value
+                result.assumed += (key,)
 
     def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
         """Give sizes of 0, as of an empty vocabulary or a required option, their usual value: no layer has size 0."""
@@ -183,8 +206,8 @@ class Binder:
         generic: bool,
         depth: int,
     ) -> Any:
-        if (name, parameter.name) in self.sequences:
-            return self.sequences[name, parameter.name]
+        if (name, parameter.name) in self.changed:
+            return self.changed[name, parameter.name]
         if takes_config(parameter, factory) or config_class_of(parameter.annotation, self.names) is not None:
             return assumed_config(parameter, factory, self.names, self.evaluator.session.target)
         blocks = [c.value for c in self.classes.values() if c.role != "loss" and c.name != name and c.looks_like_part]
@@ -238,8 +261,15 @@ class _SiteArguments:
         self._takes_more = any(p.kind is p.VAR_POSITIONAL for p in signature) or not signature
 
     def add_to(self, result: Arguments) -> None:
-        """Evaluate the arguments and add them; those that cannot be evaluated are added to `failures`."""
-        values, errors = self._values()
+        """Evaluate the arguments and add them; those that cannot be evaluated are added to `failures`.
+
+        Those that follow from a configuration that nothing passes have the values of one that the repository states; they are
+        assumed.
+        """
+        values, errors = self._values({})
+        configured = self._values(self._configurations())[0] if errors else {}
+        from_configuration = configured.keys() - values.keys()
+        values |= configured
         call = self._site.call
         positional: list[Any] = []
         for expression in call.args:
@@ -258,7 +288,10 @@ class _SiteArguments:
                 result.kwargs.update({key: item for key, item in dict(value).items() if key not in self._replaced})
             else:
                 result.kwargs[word.arg] = value
+                result.assumed += (word.arg,) if id(word.value) in from_configuration else ()
         self._place(positional, result)
+        given = zip(self._positional, call.args, strict=False)
+        result.assumed += tuple(parameter.name for parameter, value in given if id(value) in from_configuration)
         result.errors += tuple(errors)
         result.failures += tuple(_reason(error) for error in errors)
 
@@ -274,8 +307,17 @@ class _SiteArguments:
             elif parameter.name not in self._replaced:
                 result.kwargs[parameter.name] = value
 
-    def _values(self) -> tuple[dict[int, Any], list[BaseException]]:
-        """(id of the expression -> value, the errors of those without a value)."""
+    def _configurations(self) -> dict[str, Any]:
+        """The configurations that the functions around the call take, by the names of the parameters and of attributes."""
+        file, place = self._evaluator.session.target, self._site.place
+        if file is None:
+            return {}
+        names = configuration_names(place)
+        configs = {name: stated_config(file, place.document.tree, name) for name in names}
+        return configs | {f"self.{name}": config for name, config in configs.items()}
+
+    def _values(self, bindings: Mapping[str, Any]) -> tuple[dict[int, Any], list[BaseException]]:
+        """(id of the expression -> value, the errors of those without a value). `bindings` are names with a fixed value."""
         call = self._site.call
         expressions = [a.value if isinstance(a, ast.Starred) else a for a in call.args]
         keys = [id(a) for a in call.args]
@@ -286,7 +328,7 @@ class _SiteArguments:
         # With the called name, so that globals that only the script defines exist for the class.
         together = ast.copy_location(ast.Tuple(elts=[*expressions, call.func], ctx=ast.Load()), call)
         try:  # one slice for all arguments, so that objects that they share stay shared
-            values = self._evaluator.value(self._site.place, together)
+            values = self._evaluator.value(self._site.place, together, bindings)
             return _available(zip(keys, values[:-1], strict=True))
         except EvaluationError as error:
             if len(expressions) <= 1:
@@ -295,7 +337,7 @@ class _SiteArguments:
         errors: list[BaseException] = []
         for key, expression in zip(keys, expressions, strict=True):
             try:
-                available[key] = self._evaluator.value(self._site.place, expression)
+                available[key] = self._evaluator.value(self._site.place, expression, bindings)
             except EvaluationError as error:
                 errors.append(error)
         return available, errors

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.forms import is_model
+from profiler_kit.loading.program.model_use import trains
 
 # Roughly in the order of trust; `ranking` has the exact order.
 Evidence = Literal[
@@ -39,6 +40,14 @@ class Candidate:
     def is_model(self) -> bool:
         """Whether `value` is a model, and not a class or function that builds one."""
         return is_model(self.value)
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether the target's own file builds it and trains nothing: such models may be small."""
+        site = self.site
+        if site is None or site.document.kind != "target" or site.role not in ("main", "script", "test"):
+            return False
+        return not trains(site.document.tree)
 
     @property
     def key(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import inspect
 import re
@@ -23,6 +24,9 @@ from profiler_kit.loading.candidates.plausible import (
     read_attributes,
 )
 from profiler_kit.loading.candidates.signatures import parameters
+from profiler_kit.loading.program.names import FunctionNode, attribute_paths, attributes_read, parameter_names
+from profiler_kit.loading.program.places import Place
+from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.scripts.placeholders import Placeholder
 from profiler_kit.loading.vocabulary import is_concept
 
@@ -49,6 +53,23 @@ def is_config_parameter(parameter: inspect.Parameter) -> bool:
     annotation = parameter.annotation
     text = annotation if isinstance(annotation, str) else attribute_of(annotation, "__name__", str, "")
     return bool(is_concept(parameter.name, "configuration") or _CONFIG_CLASS.search(text))
+
+
+def configuration_names(place: Place) -> tuple[str, ...]:
+    """The parameters that take configurations, of the functions around `place` and of the constructors of the classes around it.
+
+    By their name, or because the document reads several attributes of them.
+    """
+    inside = [node for scope in place.scopes if isinstance(scope, ast.ClassDef) for node in scope.body]
+    constructors = [node for node in inside if isinstance(node, FunctionNode) and node.name == "__init__"]
+    readers = [scope for scope in place.scopes if isinstance(scope, FunctionNode)] + constructors
+    names = dict.fromkeys(
+        name
+        for reader in readers
+        for name in parameter_names(reader.args)[reader in inside :]  # without `self`
+    )
+    tree = place.document.tree
+    return tuple(n for n in names if is_concept(n, "configuration") or len(attributes_read(tree, n)) >= _MIN_FIELDS)
 
 
 def is_config(value: object) -> bool:
@@ -88,14 +109,20 @@ def assumed_config(
         if plausible_value(name, {}) in (UNKNOWN, False)
     }
     presets |= attribute_choices(factory, parameter.name)
-    presets |= stated_options(file, factory, parameter.name) if file is not None else {}
-    presets = _with_nested(presets, paths_read(factory, parameter.name))
+    if file is not None:
+        presets |= stated_options(file, source_tree(inspect.getmodule(factory)), parameter.name)
+    presets = with_nested(presets, paths_read(factory, parameter.name))
     for config_class in _config_classes(parameter, factory, names):
         presets |= {name: value for name, value in stated_fields(config_class).items() if value != 0 or value is False}
     return AssumedConfig(presets)
 
 
-def _with_nested(presets: Mapping[str, Any], paths: Iterable[tuple[str, ...]]) -> dict[str, Any]:
+def stated_config(file: Path, tree: ast.AST, parameter: str) -> AssumedConfig:
+    """The configuration that code in `tree` reads from `parameter`: what the repository of `file` states, else usual values."""
+    return AssumedConfig(with_nested(stated_options(file, tree, parameter), attribute_paths(tree, parameter)))
+
+
+def with_nested(presets: Mapping[str, Any], paths: Iterable[tuple[str, ...]]) -> dict[str, Any]:
     """`presets` with a configuration inside for each attribute of which `paths` read attributes, if it has no plain value."""
     inner: dict[str, list[tuple[str, ...]]] = {}
     for name, *rest in paths:
@@ -105,7 +132,7 @@ def _with_nested(presets: Mapping[str, Any], paths: Iterable[tuple[str, ...]]) -
     return {
         **presets,
         **{
-            name: AssumedConfig(_with_nested(table, inner[name]), is_nested=True)
+            name: AssumedConfig(with_nested(table, inner[name]), is_nested=True)
             for name, table in tables.items()
             if isinstance(table, dict)
         },

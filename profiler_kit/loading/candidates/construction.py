@@ -83,7 +83,7 @@ class Construction:
             is_certain = candidate.is_model or candidate.evidence in LAST_RESORT or len(candidates) == 1
             if is_certain or _has_parameters(selection.built.model):
                 return selection
-            fallback = fallback or selection
+            fallback = fallback or (selection if not self.failures else None)
         if fallback is not None:
             return fallback
         if all(c.value is None and isinstance(error.__cause__, NotAModelError) for c, error in self.failures):

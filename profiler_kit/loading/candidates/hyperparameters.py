@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import json
-from collections.abc import Callable, Iterable, Iterator, Set
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
-from profiler_kit.loading.program.names import attribute_paths
-from profiler_kit.loading.program.reading import function_node, parsed, source_tree
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.names import attribute_paths, calls_in, last_name
+from profiler_kit.loading.program.reading import function_node, parsed_leniently
 from profiler_kit.loading.program.repository import local_sources, repository_root
 
 _CONSTRUCTORS: Final = {"int": int, "float": float, "str": str, "bool": bool}
 _MIN_VALUES: Final = 4  # a call or dict with fewer values rarely is a configuration
+_MIN_NAMES: Final = 2
 _MAX_FILES: Final = 40
 _MAX_BYTES: Final = 100_000
 _CALCULATION: Final = (
@@ -23,28 +24,73 @@ _CALCULATION: Final = (
 )  # fmt: skip
 
 
-def stated_options(file: Path, factory: Callable[..., Any], parameter: str) -> dict[str, Any]:
-    """The hyperparameters of the place that states the most of those that the model reads from `parameter`.
+def stated_options(file: Path, tree: ast.AST, parameter: str) -> dict[str, Any]:
+    """The hyperparameters of the place that states the most of those that code in `tree` reads from `parameter`.
 
-    A place is the parser of a script, a call with keywords, a dict, or a JSON or YAML file. The model is `factory` and the other
-    classes of its module. Empty if no place in the repository of `file` states at least half of the hyperparameters.
+    A place is the parser of a script, a call with keywords, a dict, or a JSON or YAML file. Empty if no place in the repository
+    of `file` states at least half of the hyperparameters.
     """
-    read = attribute_paths(source_tree(inspect.getmodule(factory)), parameter)
+    read = attribute_paths(tree, parameter)
+    return _of_fullest_place(file, read)
+
+
+def stated_arguments(file: Path, factory: str, names: Sequence[str]) -> dict[str, Any]:
+    """The values for the parameters `names` of the class or function `factory` that a place in the repository states.
+
+    The place is a dict, a call or a table in a JSON or YAML file that names `factory`, as in ``type: ResNet`` or
+    ``_target_: models.ResNet``, else the place with the most of the names, at least half of them and two.
+    """
+    places = chain.from_iterable(_stated(tree) for tree in _trees(file, {factory}, least=1))
+    named = (options for options in chain(places, _file_objects(repository_root(file))) if _names(options, factory))
+    read = {(name,) for name in names}
+    options = _fullest(chain.from_iterable(map(_with_inner, named)), read)
+    if not _found(options, read) and len(names) >= _MIN_NAMES:
+        options = _of_fullest_place(file, read)
+    return {name: options[name] for name in names if name in options}
+
+
+def program_options(file: Path, documents: Iterable[Document]) -> dict[str, Any]:
+    """The options of the repository's programs with their defaults: those of `documents` first, then of the files near `file`."""
+    options: dict[str, Any] = {}
+    trees = (document.tree for document in documents if document.kind in ("target", "importer"))
+    for tree in chain(trees, _trees(file, {"add_argument"}, least=1)):
+        for call in calls_in(tree):
+            if last_name(call.func) == "add_argument":
+                words = {word.arg: word.value for word in call.keywords if word.arg is not None}
+                options = _option(call, words) | options
+    return options
+
+
+def _of_fullest_place(file: Path, read: Set[tuple[str, ...]]) -> dict[str, Any]:
     words = {path[-1] for path in read}
-    root = repository_root(file)
-    best: dict[str, Any] = {}
-    for _, text in local_sources(file, root) if read else ():
-        if len({name for name in words if name.replace("_", "-") in text or name in text}) * 2 < len(words):
-            continue  # without parsing it
-        tree = parsed(text)
-        best = _fullest((best, *(_stated(tree) if tree is not None else ())), read)
-    best = _fullest((best, *_file_objects(root)), read) if read else best
+    places = chain.from_iterable(_stated(tree) for tree in _trees(file, words, least=len(words) / 2))
+    best = _fullest(chain(places, _file_objects(repository_root(file))), read) if read else {}
     return best if 2 * _found(best, read) >= len(read) else {}
 
 
+def _trees(file: Path, words: Set[str], least: float) -> Iterator[ast.Module]:
+    """The Python files of the repository whose text contains at least `least` of `words`: others are not parsed."""
+    for _, text in local_sources(file, repository_root(file)):
+        if sum(word.replace("_", "-") in text or word in text for word in words) >= max(least, 1):
+            tree = parsed_leniently(text)
+            if tree is not None:
+                yield tree
+
+
+def _names(options: dict[str, Any], factory: str) -> bool:
+    """Whether a value of `options` is the name of `factory`, with or without the modules before it."""
+    return any(isinstance(value, str) and value.rpartition(".")[2] == factory for value in options.values())
+
+
+def _with_inner(options: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """`options`, and the tables in it, such as ``params``."""
+    yield options
+    yield from (value for value in options.values() if isinstance(value, dict))
+
+
 def _fullest(places: Iterable[dict[str, Any]], read: Set[tuple[str, ...]]) -> dict[str, Any]:
-    """The first of `places` that states the most of what is read."""
-    return max(places, key=lambda options: _found(options, read))
+    """The first of `places` that states the most of what is read; empty without places."""
+    return max(places, key=lambda options: _found(options, read), default={})
 
 
 def _found(options: dict[str, Any], read: Set[tuple[str, ...]]) -> int:

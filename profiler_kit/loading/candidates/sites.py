@@ -6,13 +6,14 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, Literal
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.classes import is_loss, is_module_class
 from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.signatures import accepts, missing_arguments, resolve_dotted
+from profiler_kit.loading.program.callees import computed_callees, listed_name
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import TargetNames
 from profiler_kit.loading.program.model_variables import (
@@ -23,6 +24,7 @@ from profiler_kit.loading.program.model_variables import (
 )
 from profiler_kit.loading.program.names import assigned, calls_in, dotted_name, last_name
 from profiler_kit.loading.program.places import Place, ancestors, is_main_guard, place_of
+from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.source import Source
 
 # main: under `if __name__ == "__main__":`; script: at the top level of a file; test: in a function with a usual name of a test
@@ -86,11 +88,40 @@ def find_sites(source: Source, documents: Sequence[Document], factories: Factori
     sites: list[SiteModel] = []
     for document in documents:
         if document.kind == "target":
-            sites += _sites(document, partial(_own_model, names=names, factories=factories), factories, names)
+            own = partial(_own_model, names=names, factories=factories)
+            sites += _sites(document, _with_computed(source, document, own), factories, names)
         else:
             model_of = partial(_imported_model, lookup=_foreign_lookup(source, document), factories=factories)
-            sites += _sites(document, model_of, factories, {})
+            sites += _sites(document, _with_computed(source, document, model_of), factories, {})
     return [*sites, *_siblings(source, documents, factories, frozenset(site.name for site in sites))]
+
+
+_MAX_COMPUTED: Final = 6  # callees of one document that are evaluated
+
+
+def _with_computed(
+    source: Source, document: Document, model_of: Callable[[ast.expr], _Model | None]
+) -> Callable[[ast.expr], _Model | None]:
+    """`model_of`, also for callees that are no names: ``MODELS[args.model](...)``, ``getattr(models, args.arch)()``."""
+    computed = [call.func for call in computed_callees(document.tree) if document.kind in ("target", "importer")]
+    module = source.module.__name__
+    own = {id(value): name for name, value in source.names.items() if getattr(value, "__module__", "") == module}
+
+    @cache
+    def of_value(function: ast.expr) -> _Model | None:
+        try:
+            name = own.get(id(source.evaluator.value(place_of(document, function), function)))
+        except EvaluationError:
+            name = None
+        name = name or listed_name(function, own.values(), document, module.rpartition(".")[2])
+        value = source.names.get(name or "")
+        is_builder = is_module_class(value) and not is_loss(value) if isinstance(value, type) else callable(value)
+        return (name, value, False) if name is not None and is_builder else None
+
+    def found(function: ast.expr) -> _Model | None:
+        return model_of(function) or (of_value(function) if function in computed[:_MAX_COMPUTED] else None)
+
+    return found
 
 
 def _siblings(

@@ -39,13 +39,13 @@ def _named(text: InputText, name: str | None) -> str:
 
 
 def _reasons(guess: InputGuess) -> list[str]:
-    """The sizes that the model states."""
+    """Which names of the model or its programs state sizes."""
     facts = guess.facts
     shapes = [text.shape for text in guess.texts]
     reasons = []
     if facts.image_name is not None and any(shape[-2:] == facts.image for shape in shapes if len(shape) > 2):
-        reasons.append(f"{facts.image_name} is the model's")
+        reasons.append(f"as {facts.image_name} says")
     if facts.length_name is not None and any(facts.sequence_length in shape for shape in shapes):
         limit = "" if facts.length == facts.sequence_length else f", limited to {facts.sequence_length:,}"
-        reasons.append(f"{facts.length_name} is the model's{limit}")
+        reasons.append(f"as {facts.length_name} says{limit}")
     return reasons

@@ -80,7 +80,7 @@ def from_data_set(subject: Subject) -> Evidence | None:
         guess = subject.guess(loop.texts)
         if not isinstance(guess, InputGuess) or not _is_same_example(loop.texts, guess.texts):
             continue
-        texts = _in_batches(guess.texts, loop.size)
+        texts = _in_batches(guess.texts, loop.size) if loop.size > 1 else guess.texts  # which may need two examples
         batch, _ = subject.create(texts)
         return Evidence(
             value=batch, where=loop.use.where, strength="derived", source="data_set", notes=(loop.note(texts),),

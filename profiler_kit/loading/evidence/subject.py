@@ -15,6 +15,7 @@ from torch import nn
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.candidates.candidate import Candidate
+from profiler_kit.loading.candidates.hyperparameters import program_options
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.announcements import input_note
 from profiler_kit.loading.evidence.loader import Loader
@@ -125,6 +126,15 @@ class Subject:
         return self.source.documents if reads and self.source is not None and self.meta_model is not None else ()
 
     @cached_property
+    def options(self) -> dict[str, Any]:
+        """The options of the programs that build the model, with their defaults; those of the chosen one first."""
+        site = self.candidate.site if self.candidate is not None else None
+        file = self.source.file if self.source is not None else None
+        if file is None or not self.documents:
+            return {}
+        return program_options(file, sorted(self.documents, key=lambda d: site is None or d is not site.document))
+
+    @cached_property
     def use(self) -> ModelUse:
         """How the documents of the target use the model."""
         site = self.candidate.site if self.candidate is not None else None
@@ -150,7 +160,7 @@ class Subject:
         try:
             model = self.model if is_all_meta(self.model) else meta_copy(self.model)
             with self.user_code("the search for inputs"):
-                return search_inputs(model, arguments, seed=self.spec.seed, start=start)
+                return search_inputs(model, arguments, options=self.options, seed=self.spec.seed, start=start)
         except TargetError:
             return None
 

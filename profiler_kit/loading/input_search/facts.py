@@ -62,8 +62,11 @@ class Facts:
     def size_of(self, name: str) -> int | None:
         """The size that an argument gives by the name of the input `name`: 17 for ``obs`` and ``observation_dim=17``."""
         words = _owners(name)
-        sizes = {size for owners, size in self.named if any(a.startswith(b) for a in owners for b in words)}
-        sizes |= {size for owners, size in self.named if any(b.startswith(a) for a in owners for b in words)}
+        sizes = {
+            size
+            for owners, size in self.named
+            if owners and all(any(a.startswith(b) or b.startswith(a) for b in words) for a in owners)
+        }
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
@@ -119,18 +122,18 @@ class Facts:
         return SEQUENCE_LENGTH
 
 
-def facts_of(model: nn.Module, arguments: Mapping[str, Any]) -> Facts:
-    """The facts about `model`; `arguments` are those of its constructor, by name."""
+def facts_of(model: nn.Module, arguments: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Facts:
+    """The facts about `model`; `arguments` are those of its constructor, by name, and `options` those of its programs."""
     layers = tuple(
         (path, module)
         for path, module in model.named_modules()
         if not any(True for _ in module.children()) or isinstance(module, (nn.MultiheadAttention, nn.RNNBase))
     )
-    image_name, image = _first_value(model, arguments, "image size", _image)
+    image_name, image = _first_value(model, arguments, "image size", _image, options)
     if image is None:
         image_name, image = _documented_image(model)
     length_name, length = _first_value(model, arguments, "length", _positive)
-    if image_name in ("input_size", "in_size") and not any(isinstance(m, ConvNd) for _, m in layers):
+    if image_name in ("input_size", "in_size", "--input_size") and not any(isinstance(m, ConvNd) for _, m in layers):
         image_name, image = None, None  # the width of a linear or recurrent layer
     return Facts(
         image=image,
@@ -172,14 +175,16 @@ def _classes(layers: tuple[tuple[str, nn.Module], ...]) -> int | None:
     return None
 
 
-def _first_value(model: nn.Module, arguments: Mapping[str, Any], concept: str, read: Any) -> tuple[Any, Any]:
-    """(name, value) of the first name for `concept` that the constructor's arguments, the model or its config define."""
-    for space in _namespaces(model, arguments):
+def _first_value(
+    model: nn.Module, arguments: Mapping[str, Any], concept: str, read: Any, options: Mapping[str, Any] | None = None
+) -> tuple[Any, Any]:
+    """(name, value) of the first name for `concept` among the constructor's arguments, the model, its config and `options`."""
+    for space in (*_namespaces(model, arguments), options or {}):
         ranks = {name: spelling_rank(name, concept) for name in space if isinstance(name, str)}
         for name in sorted((n for n, rank in ranks.items() if rank is not None), key=lambda n: (ranks[n], n)):
             value = read(space[name])
             if value is not None:
-                return name, value
+                return (f"--{name}" if space is options else name), value
     return None, None
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
 from torch import Tensor, nn
 
+from profiler_kit.loading.candidates.signatures import resolve_dotted
 from profiler_kit.loading.input_search.layers import needed_shape
 from profiler_kit.loading.input_search.outcomes import Failure, LayerInputError, origins
 from profiler_kit.loading.input_search.proposals import pattern_rank
 from profiler_kit.loading.messages import einops_pattern, ranks, reports, unpacked_count
+from profiler_kit.loading.program.reading import parsed
 from profiler_kit.meta.batch import tensors_in
 
 _MATRIX_PRODUCTS: Final = frozenset({"matmul", "mm", "bmm", "__matmul__", "__rmatmul__", "addmm", "dot", "mv", "spmm"})
@@ -55,6 +58,7 @@ def mismatches(failure: Failure, names: frozenset[str]) -> list[Mismatch]:
     unique = dict.fromkeys(
         (
             *_of_layer(failure),
+            *_of_assertion(failure),
             *_of_message(failure, names),
             *_of_function(failure),
         )
@@ -101,6 +105,38 @@ def _of_message(failure: Failure, names: frozenset[str]) -> Iterator[Mismatch]:
         yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=count)
     for tensor in named_tensors(failure) if reports(error, "one_item_more") else ():
         yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=tensor.dim() + 1)
+
+
+def _of_assertion(failure: Failure) -> Iterator[Mismatch]:
+    """The size that an assertion of the user's code compares with a number: ``assert A.size(0) == self.kernel_size``."""
+    tree = parsed(failure.source)
+    statement = tree.body[0] if tree is not None and tree.body else None
+    test = statement.test if isinstance(statement, ast.Assert) else None
+    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+        return
+    for size, other in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+        name, dim = _size_read(size)
+        tensor, need = failure.names.get(name), _number(other, failure.names)
+        if isinstance(tensor, Tensor) and origins(tensor) and need is not None and -tensor.dim() <= dim < tensor.dim():
+            yield SizeMismatch(names=origins(tensor), dim=dim % tensor.dim(), got=tensor.shape[dim], need=need)
+
+
+def _size_read(expression: ast.expr) -> tuple[str, int]:
+    """(name, dimension) of ``x.size(1)`` and ``x.shape[1]``; ("", 0) for other expressions."""
+    match expression:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[ast.Constant(value=int(dim))]):
+            return name, dim
+        case ast.Subscript(
+            value=ast.Attribute(value=ast.Name(id=name), attr="shape"), slice=ast.Constant(value=int(dim))
+        ):
+            return name, dim
+    return "", 0
+
+
+def _number(expression: ast.expr, names: Mapping[str, Any]) -> int | None:
+    """The whole number that a constant, a variable or a chain of attributes stands for; None for other expressions."""
+    value = expression.value if isinstance(expression, ast.Constant) else resolve_dotted(expression, names.get)
+    return value if type(value) is int else None
 
 
 def named_tensors(failure: Failure) -> list[Tensor]:

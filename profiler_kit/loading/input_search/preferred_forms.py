@@ -83,6 +83,14 @@ def _named_sizes(state: State, outcome: Outcome, facts: Facts) -> Iterator[State
         yield changed
 
 
+def _without_ones(state: State, outcome: Outcome, facts: Facts) -> Iterator[State]:
+    """One vector per example instead of a 1x1 map, if forward makes the map itself: ``c.view(c.size(0), c.size(1), 1, 1)``."""
+    for name, text in texts_by_name(state).items():
+        is_vector = len(text.shape) > 2 and set(text.shape[2:]) == {1} and not text.is_whole
+        if is_vector and outcome.consumers.get(name) in _FLATTENING:
+            yield with_text(state, replace(text, shape=text.shape[:2]))
+
+
 def as_containers(output: Any) -> Any:
     """`output` as nested tuples and dicts: the fields of a dataclass or another object with tensors in its attributes."""
     if isinstance(output, (Tensor, tuple, list, dict)) or output is None:
@@ -91,4 +99,4 @@ def as_containers(output: Any) -> Any:
 
 
 # Each yields states to run instead of the state that ran.
-PREFERRED_FORMS: Final = (_as_images, _as_sequences, _usual_image, _named_sizes)
+PREFERRED_FORMS: Final = (_as_images, _as_sequences, _usual_image, _named_sizes, _without_ones)

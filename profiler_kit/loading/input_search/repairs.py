@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import isqrt, prod
 from typing import Final
@@ -54,13 +54,13 @@ def repairs(state: State, failure: Failure, facts: Facts, *, corrects: bool = Fa
     if corrects:
         for mismatch in causes:
             if isinstance(mismatch, SizeMismatch):
-                yield from _sizes(state, mismatch)
+                yield from _sizes(state, mismatch, facts)
             else:
                 yield from _dimensions(state, mismatch, facts)
     yield from _direct(state, failure, facts)
     for mismatch in causes:
         if isinstance(mismatch, SizeMismatch):
-            yield from _sizes(state, mismatch)
+            yield from _sizes(state, mismatch, facts)
         else:
             yield from _dimensions(state, mismatch, facts)
     yield from _viewed(state, failure)
@@ -112,7 +112,7 @@ def needed_fits(text: InputText, tensor: Tensor) -> bool:
     return text.shape != tuple(tensor.shape) or text.is_integer == tensor.is_floating_point()
 
 
-def _sizes(state: State, mismatch: SizeMismatch) -> Iterator[State]:
+def _sizes(state: State, mismatch: SizeMismatch, facts: Facts) -> Iterator[State]:
     texts = texts_by_name(state)
     got, need = mismatch.got, mismatch.need
     names = sorted(mismatch.names & texts.keys())
@@ -122,7 +122,7 @@ def _sizes(state: State, mismatch: SizeMismatch) -> Iterator[State]:
             if text.shape[dim] == got:
                 yield with_text(state, with_size(text, dim, need))
     if any(len(texts[name].shape) == 4 for name in names):
-        yield from _shares(state, mismatch)
+        yield from _shares(state, mismatch, facts)
     for name in names:
         text = texts[name]
         if mismatch.is_flat and text.shape[1:] != (need,) and not text.is_integer:
@@ -133,26 +133,36 @@ def _sizes(state: State, mismatch: SizeMismatch) -> Iterator[State]:
                 yield with_text(state, with_size(text, dim, size + need - got))
             if got and size * need % got == 0 and size != size * need // got:
                 yield with_text(state, with_size(text, dim, size * need // got))
-    yield from _shares(state, mismatch)
+    yield from _shares(state, mismatch, facts)
 
 
-def _shares(state: State, mismatch: SizeMismatch) -> Iterator[State]:
-    """For features of several inputs that are concatenated: a share of the needed size for each of them."""
+def _shares(state: State, mismatch: SizeMismatch, facts: Facts) -> Iterator[State]:
+    """For features of several inputs that are concatenated: a share of the needed size for each of them.
+
+    First with the sizes that the constructor states for some of them by their names.
+    """
     texts = texts_by_name(state)
-    floats = [texts[name] for name in sorted(mismatch.names & texts.keys()) if not texts[name].is_whole]
+    floats = [text for name, text in texts.items() if name in mismatch.names and not text.is_whole]
     # images have three channels, the rest is features; noise has more features than labels and codes
     floats.sort(key=lambda text: (-len(text.shape), role_of(text.name or "") is not Role.NOISE))
     if len(floats) < 2 or any(len(text.shape) < 2 for text in floats):
         return
+    stated = {text: size for text in floats if (size := facts.size_of(text.name or "")) is not None}
+    if stated:
+        yield from _shared(state, stated, [text for text in floats if text not in stated], mismatch.need)
     first, others = floats[0], floats[1:]
     for share in (IMAGE_CHANNELS, 1) if len(first.shape) == 4 else (mismatch.need - GENERIC_WIDTHS[1] * len(others),):
-        remainder = (mismatch.need - share) // len(others)
-        if share < 1 or remainder < 1:
-            continue
-        changed = with_text(state, with_size(first, 1, share))
-        for other in others:
-            changed = with_text(changed, with_size(other, 1, remainder))
-        yield changed
+        yield from _shared(state, {first: share}, others, mismatch.need)
+
+
+def _shared(state: State, sizes: Mapping[InputText, int], others: list[InputText], need: int) -> Iterator[State]:
+    """`state` with `sizes` for their inputs, and equal parts of what is left of `need` for the `others`."""
+    remainder = (need - sum(sizes.values())) // len(others) if others else 0
+    if min(sizes.values()) < 1 or (others and remainder < 1):
+        return
+    for text, size in (*sizes.items(), *((other, remainder) for other in others)):
+        state = with_text(state, with_size(text, 1, size))
+    yield state
 
 
 def _dims_by_preference(text: InputText, mismatch: SizeMismatch) -> list[int]:

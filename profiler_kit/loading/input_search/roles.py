@@ -98,6 +98,14 @@ def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -
     )
 
 
+def optional_parameters(model: nn.Module) -> frozenset[str]:
+    """The parameters of the model's forward whose default is None."""
+    try:
+        return frozenset(p.name for p in inspect.signature(model.forward).parameters.values() if p.default is None)
+    except (TypeError, ValueError):
+        return frozenset()
+
+
 def _parameter(parameter: inspect.Parameter, tree: ast.AST, *, by_name: bool) -> Parameter:
     reads = reads_of(tree, parameter.name)
     items = tuple(item.id if isinstance(item, ast.Name) else "_" for item in reads.unpacked)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +37,7 @@ from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, a
 from profiler_kit.loading.input_search.proposals import Value, proposals
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
-from profiler_kit.loading.input_search.roles import Parameter, required_parameters
+from profiler_kit.loading.input_search.roles import Parameter, optional_parameters, required_parameters
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_side, with_text
 from profiler_kit.loading.inputs import InputText, build_arguments
 from profiler_kit.loading.messages import reports
@@ -52,6 +53,7 @@ TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
 MAX_REPEATS: Final = 8  # of one failure that looks at no input
 CPU: Final = torch.device("cpu")
+MAX_OPTIONAL: Final = 2  # searches with further parameters
 MAX_CPU_TRIALS: Final = 24
 MAX_CPU_PARAMETERS: Final = 50_000_000
 
@@ -60,6 +62,7 @@ def search_inputs(
     model: nn.Module,
     arguments: Mapping[str, Any],
     *,
+    options: Mapping[str, Any] | None = None,
     seed: int = 0,
     start: tuple[InputText, ...] = (),
     corrects: bool = False,
@@ -67,35 +70,66 @@ def search_inputs(
 ) -> InputGuess | NoGuess:
     """Search inputs for `model`, which is on the meta device and does not change.
 
-    `arguments` are those of its constructor, by name. `start` are named inputs to begin with, such as an image of the data
-    set that a training script loads. With `corrects`, they are inputs that failed, and the search changes them as little as
-    possible.
+    `arguments` are those of its constructor, by name; `options` are those of programs that build it. `start` are named inputs to
+    begin with, such as an image of the data set that a training script loads. With `corrects`, they are inputs that failed, and
+    the search changes them as little as possible.
     """
-    parameters = required_parameters(model, frozenset(text.parameter or "" for text in start))
-    if parameters is None:
-        parameters = (Parameter(name="input", role=Role.DATA),)
-    best: NoGuess | None = None
+    names = frozenset(text.parameter or "" for text in start)
+    facts = facts_of(model, arguments, options)
     trials = 0
-    for needs_batch in (True, False):
-        search = _Search(
-            model,
-            parameters,
-            facts_of(model, arguments),
-            seed,
-            needs_batch=needs_batch,
-            corrects=corrects,
-            max_trials=max_trials,
-        )
+    for _ in range(1 + MAX_OPTIONAL):
+        search = _Searches(model, names, facts, seed, corrects=corrects, max_trials=max_trials)
         result = search.run(start)
         trials += result.trials
-        if isinstance(result, InputGuess):
-            return replace(result, trials=trials)
-        best = best or result
-        if result.is_unavoidable or (needs_batch and not search.refused_batch):
-            best = result
+        missing = search.missing_optional if isinstance(result, NoGuess) else frozenset()
+        if not missing or trials >= 2 * max_trials:
             break
-    assert best is not None
-    return replace(best, trials=trials)
+        names |= missing
+    return replace(result, trials=trials)
+
+
+class _Searches:
+    """The search with inputs that have a batch, then without one. `names` are parameters that need a value."""
+
+    def __init__(
+        self, model: nn.Module, names: frozenset[str], facts: Facts, seed: int, *, corrects: bool, max_trials: int
+    ) -> None:
+        self._model, self._facts, self._seed = model, facts, seed
+        self._corrects, self._max_trials = corrects, max_trials
+        self._parameters = required_parameters(model, names) or (Parameter(name="input", role=Role.DATA),)
+        self._failures: list[Failure] = []
+
+    def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
+        """The result, with the number of all trials."""
+        best: NoGuess | None = None
+        trials = 0
+        for needs_batch in (True, False):
+            search = _Search(
+                self._model, self._parameters, self._facts, self._seed, needs_batch=needs_batch, corrects=self._corrects,
+                max_trials=self._max_trials,
+            )  # fmt: skip
+            result = search.run(start)
+            trials += result.trials
+            self._failures += search.failures
+            if isinstance(result, InputGuess):
+                return replace(result, trials=trials)
+            best = best or result
+            if result.is_unavoidable or (needs_batch and not search.refused_batch):
+                best = result
+                break
+        assert best is not None
+        return replace(best, trials=trials)
+
+    @property
+    def missing_optional(self) -> frozenset[str]:
+        """Optional parameters that a failing line of forward reads while they are None."""
+        optional = optional_parameters(self._model) - {parameter.name for parameter in self._parameters}
+        return frozenset(
+            name
+            for failure in self._failures
+            for name in optional & set(re.findall(r"[A-Za-z_]\w*", failure.source))
+            if name in failure.names and failure.names[name] is None
+        )
 
 
 class _Search:
@@ -127,6 +161,11 @@ class _Search:
         self._expanded: set[State] = set()
         self._repeats: Counter[tuple[object, ...]] = Counter()
         self.refused_batch = False
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The failures of all trials."""
+        return [outcome.failure for outcome in self._outcomes.values() if outcome.failure is not None]
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
         return self._run_from(self._first_states(start))

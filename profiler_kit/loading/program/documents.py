@@ -13,7 +13,7 @@ from typing import Final, Literal
 from profiler_kit.loading.program.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
 from profiler_kit.loading.program.imports import TargetNames
 from profiler_kit.loading.program.names import calls_in
-from profiler_kit.loading.program.reading import parsed
+from profiler_kit.loading.program.reading import parsed, parsed_leniently
 from profiler_kit.loading.program.repository import local_sources, repository_root
 
 DocumentKind = Literal["target", "importer", "docstring", "readme"]
@@ -75,7 +75,7 @@ def _importers(file: Path, root: Path) -> Iterator[Document]:
         is_own_package = path.name == "__init__.py" and path.parent in file.parents
         if is_own_package or not _may_import(source, path, mentions, names):
             continue
-        importer = parsed(source)
+        importer = parsed_leniently(source)
         if importer is not None and names.are_imported(importer, path):
             count += 1
             yield Document(tree=importer, text=source, path=path, kind="importer")

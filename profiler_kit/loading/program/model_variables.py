@@ -122,6 +122,8 @@ def model_names(
         return frozenset(CONVENTIONAL) - {a.name for a in assignments if _is_other_class(a.value, classes)}
     called = {dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     used = {dotted_name(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in _USES}
+    if _returned_by_methods(tree) & names:  # a base class in another file keeps it
+        names |= (set(CONVENTIONAL) & {n for n in called if n is not None and "." in n}) - {a.name for a in assignments}
     for _ in range(3):  # a wrapper of a wrapper, or a function that passes the model on
         before = len(names)
         for a in assignments:
@@ -133,6 +135,13 @@ def model_names(
         if len(names) == before:
             break
     return frozenset(names)
+
+
+def _returned_by_methods(tree: ast.Module) -> set[str]:
+    """The local variables that methods return, also in conversions."""
+    methods = (m for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for m in node.body)
+    values = (n.value for m in methods for n in ast.walk(m) if isinstance(n, ast.Return) and n.value is not None)
+    return {name for value in values for inner in inner_models(value) if (name := dotted_name(inner)) is not None}
 
 
 def builds(value: ast.expr, builders: frozenset[str], classes: frozenset[str]) -> bool:

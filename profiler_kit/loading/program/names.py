@@ -99,12 +99,20 @@ def attributes_read(tree: ast.AST, name: str) -> set[str]:
 
 
 def attribute_paths(tree: ast.AST, name: str) -> set[tuple[str, ...]]:
-    """The attributes of the variable `name` in `tree`, and those of its attributes: ``("model", "width")``. No methods."""
-    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    inner = {node.value for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node not in called}
-    outermost = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n not in called and n not in inner)
-    paths = (tuple((dotted_name(node) or "").split(".")) for node in outermost)
-    return {path[1:] for path in paths if path[0] == name}
+    """The attributes of the variable `name` in `tree`, and those of its attributes: ``("model", "width")``. No methods.
+
+    Also those of attributes that hold it: ``self.args = name``.
+    """
+    nodes = list(ast.walk(tree))
+    called = {node.func for node in nodes if isinstance(node, ast.Call)}
+    inner = {node.value for node in nodes if isinstance(node, ast.Attribute) and node not in called}
+    outermost = (n for n in nodes if isinstance(n, ast.Attribute) and n not in called and n not in inner)
+    paths = {dotted_name(node) or "" for node in outermost}
+    pairs = (pair for node in nodes for pair in assigned(node))
+    holders = {dotted_name(target) for target, value in pairs if isinstance(value, ast.Name) and value.id == name}
+    prefixes = [f"{holder}." for holder in (name, *holders) if holder is not None]
+    found = (path.removeprefix(prefix) for path in paths for prefix in prefixes if path.startswith(prefix))
+    return {tuple(path.split(".")) for path in found}
 
 
 def reached(names: Iterable[str], follow: Callable[[str], Iterable[str]]) -> set[str]:

@@ -20,6 +20,30 @@ def parsed(source: str | Path) -> ast.Module | None:
         return None
 
 
+_MAX_REPAIRS: Final = 20
+
+
+def parsed_leniently(text: str) -> ast.Module | None:
+    """The syntax tree of `text` without the lines that this version of Python does not accept: ``x.cuda(async=True)``.
+
+    None if that does not help: a statement of several lines, or no Python.
+    """
+    lines = text.splitlines()
+    for _ in range(_MAX_REPAIRS):
+        try:
+            return ast.parse("\n".join(lines))
+        except SyntaxError as error:
+            index = (error.lineno or 0) - 1
+            line = lines[index] if 0 <= index < len(lines) else ""
+            indentation = line[: len(line) - len(line.lstrip())]
+            if line.strip() in ("", "pass"):
+                return None
+            lines[index] = f"{indentation}pass"
+        except (ValueError, RecursionError):
+            return None
+    return None
+
+
 def source_text(definition: Any) -> str:
     """The text of a function, a class or a module; empty without one."""
     try:

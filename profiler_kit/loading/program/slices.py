@@ -105,6 +105,7 @@ class Slicer:
         self._expanded = expanded
         self._fixed = fixed
         self._aliases: dict[str, set[str]] = {}
+        self._registers: dict[str, set[str]] = {}  # of imported modules: ``FLAGS = flags.FLAGS``
 
     def slice(self, statements: Iterable[ast.stmt], needed: set[str]) -> list[ast.stmt]:
         """The parts of `statements` that `needed` depends on, in order. Changes `needed` to what must exist before them."""
@@ -120,6 +121,9 @@ class Slicer:
             for node in walk_scope(statement):
                 for target, value in assigned(node):
                     base = base_name(value)
+                    is_of_module = base is not None and base in self.facts.origins and isinstance(value, ast.Attribute)
+                    if base is not None and is_of_module and isinstance(target, ast.Name):
+                        self._registers.setdefault(base, set()).add(target.id)
                     is_call_of_name = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
                     if base is None or base in self.facts.origins or is_call_of_name:
                         continue
@@ -141,6 +145,9 @@ class Slicer:
             for node in walk_scope(statement):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                     names |= self.facts.registrations.get(node.func.id, frozenset())
+        if isinstance(statement, ast.Expr) and _is_definition_by_name(statement.value):
+            module = base_name(statement.value) or ""
+            names |= {module, *self._registers[module]} if module in self._registers else set()
         return reached(names, lambda name: self._aliases.get(name, ()))
 
     def _part(self, statement: ast.stmt, needed: set[str]) -> ast.stmt | None:
@@ -252,6 +259,12 @@ class Slicer:
             ),
             statement,
         )
+
+
+def _is_definition_by_name(value: ast.expr) -> bool:
+    """Whether a call defines something by a text: ``flags.DEFINE_integer("size", 17, "width")``."""
+    first = value.args[0] if isinstance(value, ast.Call) and value.args else None
+    return isinstance(first, ast.Constant) and isinstance(first.value, str) and first.value.isidentifier()
 
 
 _Node = TypeVar("_Node", bound=ast.AST)

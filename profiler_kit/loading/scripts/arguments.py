@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from profiler_kit.foreign import attribute_of
+from profiler_kit.loading.program.commands import documented_words
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError
 
 
@@ -16,7 +21,8 @@ from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableEr
 def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
     """Parse an empty command line to defaults inside the block.
 
-    A required argument gets its first choice. Without choices it is not available, and neither is what depends on it.
+    With required arguments, the words are those of the repository's own command for the program. Without one, a required argument
+    gets its first choice. Without choices it is not available, and neither is what depends on it.
 
     `note` receives a text for each parser with required arguments. A command line with words is parsed as usual.
     """
@@ -29,6 +35,15 @@ def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
         words = sys.argv[1:] if args is None else args  # those of a run, or none
         if words:
             return parse(self, words, namespace)
+        documented = documented_words(Path(sys.argv[0]).resolve()) if _needs_words(self) else ()
+        if documented:
+            with (
+                contextlib.suppress(SystemExit),
+                contextlib.redirect_stderr(io.StringIO()),
+            ):  # of another version of the script
+                result, remaining = parse(self, documented, namespace)
+                note(f"arguments: {shlex.join(documented)}, as the repository runs {Path(sys.argv[0]).name}")
+                return result, remaining
         with _optional(self) as assumed:
             result, remaining = parse(self, [], namespace)
             for name, value in assumed.items():
@@ -43,6 +58,10 @@ def default_arguments(note: Callable[[str], None]) -> Iterator[None]:
         yield
     finally:
         argparse.ArgumentParser.parse_known_args = parse  # type: ignore[method-assign]
+
+
+def _needs_words(parser: argparse.ArgumentParser) -> bool:
+    return any(action.required and action.default is None and not action.choices for action in parser._actions)
 
 
 def _accept_defaults_of_absl() -> None:

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from profiler_kit.foreign import has_class
+from profiler_kit.loading.program.callees import calls_of
 from profiler_kit.loading.program.documents import Document, importers_of
 from profiler_kit.loading.program.names import (
     BUILTINS,
@@ -19,7 +20,6 @@ from profiler_kit.loading.program.names import (
     argument,
     bound_names,
     default_of,
-    last_name,
     parameter_names,
     used_names,
 )
@@ -38,6 +38,7 @@ from profiler_kit.loading.scripts.instances import Instance, attribute_values
 from profiler_kit.loading.scripts.isolation import isolated
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.runner import Runner, future_flags, open_names
+from profiler_kit.loading.scripts.settings import composed
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.environment import user_code
 from profiler_kit.user_code.locations import one_line_message, user_place
@@ -293,6 +294,9 @@ class Evaluator:
             outside = Place(document=place.document, scopes=definition.scopes, statement=function)
             namespace = self._namespace(outside, used_names(default), bindings, depth + 1)
             return self._evaluate(outside, default, namespace)
+        configuration = _composed_configuration(place.document, function, name)
+        if configuration is not None:
+            return configuration
         if errors:
             raise errors[0]
         owner_text = f"{owner.name}.{function.name}" if owner is not None else function.name
@@ -311,15 +315,12 @@ class Evaluator:
         others = self.documents()
         if document.kind == "importer" and document.path is not None:
             others = importers_of(document.path)
+        module = document.path.stem if document.path is not None else None
         for other in (document, *(other for other in others if other is not document)):
             inside = set(ast.walk(function)) if other is document else set()
-            for node in ast.walk(other.tree):
-                if not isinstance(node, ast.Call) or node in inside:
-                    continue
-                if last_name(node.func) != called or not _is_named(node.func, other):
-                    continue
-                passed = argument(node, name, position) or _unpacked(node, name)
-                if passed is not None and count < _MAX_CALLS:
+            for node, call in calls_of(called, other, module):
+                passed = argument(call, name, position) or _unpacked(call, name)
+                if node not in inside and passed is not None and count < _MAX_CALLS:
                     count += 1
                     yield place_of(other, node), passed
 
@@ -339,13 +340,6 @@ def _layers(place: Place) -> Iterator[tuple[Scope | None, list[ast.stmt]]]:
     yield None, preceding(body, place.statement) if is_innermost and not place.scopes else script_statements(body)
 
 
-def _is_named(function: ast.expr, document: Document) -> bool:
-    """Whether a call names its `function` directly, or as an attribute of an imported module."""
-    if isinstance(function, ast.Attribute):
-        return isinstance(function.value, ast.Name) and function.value.id in facts_of(document.tree).origins
-    return isinstance(function, ast.Name)
-
-
 def _unpacked(call: ast.Call, name: str) -> ast.expr | None:
     """``options[NAME]`` where the call passes ``**options``."""
     mapping = next((word.value for word in call.keywords if word.arg is None), None)
@@ -363,6 +357,25 @@ def _option_default(function: FunctionNode, name: str) -> ast.expr | None:
             for text in decorator.args
         ):
             return argument(decorator, "default")
+    return None
+
+
+def _composed_configuration(document: Document, function: FunctionNode, name: str) -> Any:
+    """The configuration that a decorator such as ``@hydra.main(config_path="conf", config_name="train")`` passes."""
+    first = next((parameter.arg for parameter in function.args.args), None)
+    if document.path is None or name != first:
+        return None
+    for decorator in function.decorator_list:
+        words = [
+            argument(decorator, key) if isinstance(decorator, ast.Call) else None
+            for key in ("config_path", "config_name")
+        ]
+        folder, file = (word.value if isinstance(word, ast.Constant) else None for word in words)
+        if isinstance(file, str):
+            try:
+                return composed(document.path.parent / str(folder or ""), file)
+            except (OSError, ValueError) as error:
+                raise EvaluationError(str(error), document.at(function.lineno)) from error
     return None
 
 

@@ -20,6 +20,7 @@ from profiler_kit.loading.program.module_slice import ModuleSlice, slice_module
 from profiler_kit.loading.program.repository import MAX_LEVELS, repository_root
 from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.runner import Failure, Runner, future_flags, open_names, requested_names
+from profiler_kit.loading.scripts.stand_ins import StandInFinder
 from profiler_kit.user_code.locations import display_path, is_user_code
 
 
@@ -42,6 +43,7 @@ class ImportSession:
     - `runs`: how each file was imported. `loaded`: the names of its module and of all modules imported since.
     - `notes`: folders that were added to the search.
     - `path_entries`: what user code added to ``sys.path``, which the next block of `sliced_imports` needs too.
+    - `stand_ins`: those of packages of configurations that are not installed.
     """
 
     folders: tuple[Path, ...]
@@ -54,6 +56,7 @@ class ImportSession:
     loaded: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     path_entries: list[str] = field(default_factory=list)
+    stand_ins: StandInFinder = field(default_factory=StandInFinder)
 
     @property
     def root(self) -> Path:
@@ -76,7 +79,7 @@ def sliced_imports(session: ImportSession) -> Iterator[None]:
     """Import user code by its slice inside the block."""
     finder, parent_finder = _UserFinder(session), _ParentFinder(session)
     sys.meta_path.insert(0, finder)
-    sys.meta_path.append(parent_finder)
+    sys.meta_path += [parent_finder, session.stand_ins]
     _sessions.append(session)
     sys.path += [entry for entry in session.path_entries if entry not in sys.path]
     before = set(sys.path)
@@ -87,6 +90,8 @@ def sliced_imports(session: ImportSession) -> Iterator[None]:
         _sessions.remove(session)
         sys.meta_path.remove(finder)
         sys.meta_path.remove(parent_finder)
+        sys.meta_path.remove(session.stand_ins)
+        session.stand_ins.hide()
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

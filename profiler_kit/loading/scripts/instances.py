@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.imports import imported_files
 from profiler_kit.loading.program.names import FunctionNode, assigned
 from profiler_kit.loading.program.places import Place, place_of
+from profiler_kit.loading.program.reading import parsed
+from profiler_kit.loading.program.repository import repository_root
 
 
 class Instance:
@@ -57,6 +60,27 @@ def _attribute_values(
         inherited = classes.get(base.id) if isinstance(base, ast.Name) else None
         if inherited is not None and inherited is not owner:
             yield from _attribute_values(document, inherited, classes, name)
+        elif isinstance(base, ast.Name):
+            for other, definition in class_definitions(document, base.id):
+                yield from _attribute_values(other, definition, definitions_of(other), name)
+
+
+def definitions_of(document: Document) -> dict[str, ast.ClassDef]:
+    """The classes at the top level of a document."""
+    return {node.name: node for node in document.tree.body if isinstance(node, ast.ClassDef)}
+
+
+def class_definitions(document: Document, name: str) -> Iterator[tuple[Document, ast.ClassDef]]:
+    """The class `name` that `document` imports from another file of the repository, with that file."""
+    if document.path is None:
+        return
+    for node in ast.walk(document.tree):
+        if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
+            for path in sorted(imported_files(node, document.path, repository_root(document.path))):
+                tree = parsed(path)
+                definition = next((d for d in tree.body if getattr(d, "name", "") == name), None) if tree else None
+                if tree is not None and isinstance(definition, ast.ClassDef):
+                    yield Document(tree=tree, text="", path=path, kind="importer"), definition
 
 
 def _single(pairs: Iterable[tuple[ast.expr, ast.expr]]) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -28,7 +28,7 @@ class Placeholder:
         self._placeholder_label, self._placeholder_reason = label, reason
 
     def __getattr__(self, name: str) -> Placeholder:
-        if name.startswith("__"):
+        if name.startswith("__") and name != "__version__":
             raise AttributeError(name)  # protocols: copy, pickle, inspect
         # annotations such as `Missing.Type[int] | None` build no model, so they pass
         return Placeholder(f"{self._placeholder_label}.{name}", self._placeholder_reason)

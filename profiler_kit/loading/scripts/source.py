@@ -212,8 +212,17 @@ def _open(
     return Source(
         spec=spec, module=module, file=file, tree=tree, folders=session.folders, attr=attr, is_fresh=is_fresh,
         imported=imported, flags=tuple(flags), session=session, evaluator=evaluator,
-        notes=tuple(dict.fromkeys((*session.notes, *notes))),
+        notes=tuple(dict.fromkeys((*session.notes, *_stand_ins(session), *notes))),
     )  # fmt: skip
+
+
+def _stand_ins(session: ImportSession) -> list[str]:
+    names = session.stand_ins.packages
+    return (
+        [f"imports: stand-ins for {', '.join(names)}, not installed here, give what the program reads from them"]
+        if names
+        else []
+    )
 
 
 def _documents(file: Path | None, tree: ast.Module | None) -> tuple[Document, ...]:

@@ -57,6 +57,11 @@ LOSSES: Final[dict[str, NamedLoss]] = {
     ),
 }
 # These use every floating-point output, not only the main one.
+# The functions and modules of torch that compute one of `LOSSES`.
+LOSS_NAMES: Final = {loss.function: name for name, loss in LOSSES.items()} | {
+    "CrossEntropyLoss": "cross_entropy", "NLLLoss": "nll", "MSELoss": "mse", "L1Loss": "l1", "SmoothL1Loss": "smooth_l1",
+    "HuberLoss": "huber", "BCEWithLogitsLoss": "bce_with_logits", "BCELoss": "bce",
+}  # fmt: skip
 REDUCTIONS: Final = ("sum", "mean")
 CHOICES: Final = (*LOSSES, *REDUCTIONS)
 

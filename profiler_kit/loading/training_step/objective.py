@@ -52,7 +52,8 @@ class PreparedLoss:
 class Objective:
     """A loss: a function of the target, or a name (`AUTO`: determined by the first output).
 
-    `preferred` is the named loss of a run of the program, used instead of a default.
+    `preferred` is the named loss of a run of the program, or the one that a training script names at the line `named_at`; it is
+    used instead of a default.
     `certainty`: how it is known, once it is settled.
     `scripts` are the losses of training scripts, of which the first that runs is used; `script` is that loss. `notes` are
     lines for the report.
@@ -66,6 +67,7 @@ class Objective:
     scripts: tuple[ScriptLoss, ...] = ()
     script: ScriptLoss | None = None
     preferred: str | None = None
+    named_at: str = ""
     certainty: Certainty = "stated"
 
     @property
@@ -101,8 +103,10 @@ class Objective:
             note = Note(subject="loss", text=f"{own.name} {own.reason}")
             return replace(self, name=own.name, notes=(*self.notes, note), certainty="derived")
         if self.preferred is not None and replace(self, name=self.preferred)._runs(output, batch, labels):
-            note = Note(subject="loss", text=f"{self.preferred}, as the program computed it")
-            return replace(self, name=self.preferred, notes=(*self.notes, note), certainty="derived")
+            reason = f"which {self.named_at} names" if self.named_at else "as the program computed it"
+            note = Note(subject="loss", text=f"{self.preferred}, {reason}")
+            certainty: Certainty = "assumed" if self.named_at else "derived"
+            return replace(self, name=self.preferred, notes=(*self.notes, note), certainty=certainty)
         name, reason = default_loss(output, next(tensors_in(labels), None), self.token_shapes)
         text = f"{name} {reason} (the target defines no loss_fn)"
         default = Note(subject="loss", code="default_loss", text=text)
@@ -163,7 +167,7 @@ class Objective:
                 where=self.where,
                 hint="return the scalar loss tensor",
             )
-        if loss.dim() != 0:
+        if loss.numel() != 1:
             raise TargetError(
                 f"the loss {self.name} has shape {tuple(loss.shape)}, but must be a scalar",
                 where=self.where,
@@ -175,7 +179,7 @@ class Objective:
                 where=self.where,
                 hint="check the model for .detach(), .item() or no_grad, or use --mode infer",
             )
-        return loss
+        return loss if loss.dim() == 0 else loss.reshape(())
 
     def quick(self, output: object, labels: tuple[Any, ...]) -> PreparedLoss | None:
         """A prepared loss for outputs of the same shape, after `__call__` has validated one; None if not possible.

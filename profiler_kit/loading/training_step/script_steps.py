@@ -12,13 +12,14 @@ from torch.optim import Optimizer
 
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.model_use import ModelUse
-from profiler_kit.loading.program.names import bound_names, dotted_name, in_order, used_names
+from profiler_kit.loading.program.model_use import ModelUse, trains
+from profiler_kit.loading.program.names import bound_names, calls_in, dotted_name, in_order, last_name, used_names
 from profiler_kit.loading.program.places import Place, place_of
 from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.source import Source
 from profiler_kit.loading.training_step.file_losses import file_losses
+from profiler_kit.loading.training_step.losses import LOSS_NAMES
 from profiler_kit.loading.training_step.script_loss import ScriptLoss, compile_loss
 from profiler_kit.loading.training_step.script_optimizer import (
     optimizer_in,
@@ -86,6 +87,15 @@ class ScriptSteps:
             if count:
                 return
         yield from file_losses(self.source)
+
+    def named_loss(self) -> tuple[str | None, str]:
+        """(name, line) of the first loss of torch in a document that trains; (None, "") without one."""
+        for document in self._documents():
+            for call in calls_in(document.tree) if trains(document.tree) else ():
+                name = LOSS_NAMES.get(last_name(call.func))
+                if name is not None:
+                    return name, document.at(call.lineno)
+        return None, ""
 
     def passed_parameters(self) -> frozenset[str]:
         """The parameters of forward that a call of the model in the documents passes."""

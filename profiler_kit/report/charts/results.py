@@ -9,12 +9,17 @@ from profiler_kit.records.document import Chart
 from profiler_kit.records.sweeps import SweepRun
 from profiler_kit.records.tuning import Gain, Tuning, figure_words
 from profiler_kit.report.columns.sweeps import SweepRow
+from profiler_kit.report.columns.tuning import FrontRow
 from profiler_kit.report.origin import short_path
 
 
 def gain_chart(tuning: Tuning) -> Iterator[Chart]:
     """The gain of the chosen configuration and of each change that was measured; nothing without any."""
-    rows = [_gain_row("chosen", tuning.gain, tuning.outcome)] if tuning.gain is not None else []
+    rows = [
+        _gain_row("chosen" if answer is not tuning.reduced else "reduced precision", answer.gain, answer.outcome)
+        for answer in tuning.answers
+        if answer.gain is not None
+    ]
     rows += [
         _gain_row(f"{attempt.change} (round {attempt.round})", attempt.gain, attempt.outcome)
         for attempt in tuning.attempts
@@ -27,7 +32,7 @@ def gain_chart(tuning: Tuning) -> Iterator[Chart]:
             name="gains",
             title=f"{figure.capitalize()} with each change",
             text=f"Each dot is the {figure} with a change over that without it, and the line its 95 % interval: below 1x is "
-            "better. The chosen configuration was measured again, against the baseline.",
+            "better. The answers were measured again, against the baseline.",
             data={"unit": "ratio", "baseline": "", "rows": rows},
         )
 
@@ -37,6 +42,27 @@ def _gain_row(name: str, gain: Gain, note: str) -> dict[str, Any]:
         "name": name, "value": gain.ratio, "low": gain.low, "high": gain.high, "note": note, "outcome": gain.outcome,
         "ratio": None,
     }  # fmt: skip
+
+
+def front_chart(rows: Sequence[FrontRow], figure: str) -> Iterator[Chart]:
+    """The figure of each configuration of the front against its error; nothing for one point."""
+    points = [
+        {"name": row.config, "group": "front", "x": row.max_relative_error, "y": row.ratio}
+        for row in rows
+        if row.max_relative_error
+    ]
+    if len(points) > 1:
+        yield Chart(
+            kind="scatter",
+            name="front",
+            title=f"{figure.capitalize()} against error",
+            text="Each dot is a configuration that no other one beats in time, memory and error together.",
+            data={
+                "x": {"title": "error against float64", "unit": "fraction"},
+                "y": {"title": f"{figure} vs baseline", "unit": "ratio"},
+                "points": points,
+            },
+        )
 
 
 def sweep_chart(rows: Sequence[SweepRow]) -> Iterator[Chart]:

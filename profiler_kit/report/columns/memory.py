@@ -145,6 +145,7 @@ WHAT_IF_COLUMNS: tuple[Column[WhatIf], ...] = (
     Column("recompute_ns", "added time", "ns", lambda w: w.recompute_ns, "shortest possible time of the recomputation by the roofline of --hardware; not measured", when=trains),
     Column("predicted_kernel_ns", "kernels", "ns", lambda w: w.kernel_ns, "predicted kernel time of the step on the device of --gpu"),
     Column("predicted_step_ns", "step", "ns", lambda w: w.step_ns, "predicted time of the step on the device of --gpu, behind a reference host"),
+    Column("predicted_examples_per_s", "examples/s", "count", lambda w: w.examples_per_s, "examples per second by the predicted time of the step, of changes of the batch", rank=2),
     Column("fits", "fits", "text", lambda w: w.fits, "whether the step fits the memory of `--fits`: yes, likely or no"),
 )
 

@@ -49,6 +49,8 @@ SWEEP_COLUMNS: tuple[Column[SweepRow], ...] = (
     Column("flops", "FLOPs", "flops", lambda r: r.result.flops, "floating-point operations of the step"),
     Column("saved_bytes", "saved", "bytes", lambda r: r.result.saved_bytes, "bytes of distinct tensors saved for backward", rank=5),
     Column("predicted_bytes", "predicted peak", "bytes", lambda r: r.result.predicted_bytes, "predicted peak memory of tensors", rank=4),
+    Column("predicted_kernel_ns", "predicted kernels", "ns", lambda r: r.result.kernel_ns, "predicted kernel time of the step on the device of --gpu", rank=1),
+    Column("predicted_step_ns", "predicted step", "ns", lambda r: r.result.step_ns, "predicted time of the step on the device of --gpu, behind a reference host; shortest first"),
     Column("step_ns", "step", "ns", lambda r: _per_step(r, "median"), "median of the timed steps"),
     Column("step_low_ns", "low", "ns", lambda r: _per_step(r, "low"), "lower bound of the median's 95 % bootstrap interval", place="data"),
     Column("step_high_ns", "high", "ns", lambda r: _per_step(r, "high"), "upper bound of the median's 95 % bootstrap interval", place="data"),

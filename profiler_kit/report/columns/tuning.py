@@ -13,10 +13,20 @@ from profiler_kit.units import text
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideRow:
-    """One side of the final measurement: ``baseline`` or ``chosen``."""
+    """One side of the final measurement: ``baseline``, ``chosen`` or ``reduced precision``."""
 
     name: str
     side: TuningSide
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontRow:
+    """A configuration that no other one beats in time, memory and error together. `ratio`: its figure over the baseline's."""
+
+    config: str
+    ratio: float
+    peak_bytes: int | None
+    max_relative_error: float | None
 
 
 def _ratio(gain: Gain | None) -> float | None:
@@ -45,7 +55,7 @@ def _saved(gain: Gain | None) -> str | None:
 # fmt: off
 # ruff: noqa: E501 - one column, one line
 SIDE_COLUMNS: tuple[Column[SideRow], ...] = (
-    Column("side", "side", "text", lambda r: r.name, "baseline or chosen"),
+    Column("side", "side", "text", lambda r: r.name, "baseline, chosen, or reduced precision"),
     Column("config", "configuration", "text", lambda r: r.side.config.name, "the configuration", name=True),
     Column("step_ns", "step", "ns", lambda r: r.side.step_ns.median if r.side.step_ns else None, "median of the timed steps of all its processes"),
     Column("step_low_ns", "low", "ns", lambda r: r.side.step_ns.low if r.side.step_ns else None, "lower bound of the median's 95 % bootstrap interval", place="data"),
@@ -67,9 +77,16 @@ CONTRIBUTION_COLUMNS: tuple[Column[Contribution], ...] = (
     Column("low", "low", "ratio", lambda c: c.gain.low if c.gain else None, "lower bound of the ratio's 95 % interval", place="data"),
     Column("high", "high", "ratio", lambda c: c.gain.high if c.gain else None, "upper bound of the ratio's 95 % interval", place="data"),
     Column("outcome", "outcome", "text", lambda c: _outcome(c.gain), "better, worse, same (no difference is established) or unknown", rank=1),
-    Column("method", "measured", "text", lambda c: c.method, "leave-one-out: the chosen configuration against the same without the change, in the final measurement; incremental: when the search accepted it"),
+    Column("method", "measured", "text", lambda c: c.method, "leave-one-out: the chosen configuration against the same without the change; incremental: when the search accepted it"),
     Column("without", "without it", "text", lambda c: c.without, "the configuration without the change", name=True, rank=3),
     Column("without_peak_bytes", "peak without it", "bytes", lambda c: c.without_peak_bytes, "peak memory without the change", rank=2),
+)
+
+FRONT_COLUMNS: tuple[Column[FrontRow], ...] = (
+    Column("config", "configuration", "text", lambda r: r.config, "the configuration", name=True),
+    Column("ratio", "vs baseline", "ratio", lambda r: r.ratio, "the goal's figure over that of the baseline, in the final measurement or else in the search"),
+    Column("peak_bytes", "peak", "bytes", lambda r: r.peak_bytes, "peak memory"),
+    Column("max_relative_error", "fp64 error", "fraction", lambda r: r.max_relative_error, "largest output error against float64, relative to the largest output"),
 )
 
 ATTEMPT_COLUMNS: tuple[Column[Attempt], ...] = (
@@ -82,6 +99,7 @@ ATTEMPT_COLUMNS: tuple[Column[Attempt], ...] = (
     Column("ratio", "ratio", "ratio", lambda a: _ratio(a.gain), "the goal's figure after the change over that before it, in the search", place="data"),
     Column("smallest_change", "smallest change", "percent", lambda a: _smallest_change(a.gain), "the smallest true change that 9 of 10 such comparisons would report", rank=1),
     Column("processes", "processes", "count", lambda a: a.gain.after_processes if a.gain else None, "number of fresh processes of the configuration in this round", rank=5),
+    Column("expected", "expected", "percent", lambda a: 100.0 * a.expected if a.expected is not None else None, "the share of the step that the change may save, by the replay of the baseline's trace", rank=2),
     Column("peak_bytes", "peak", "bytes", lambda a: a.peak_bytes, "peak memory of the configuration", rank=4),
     Column("max_relative_error", "fp64 error", "fraction", lambda a: a.max_relative_error, "largest output error against float64, relative to the largest output", rank=3),
     Column("reason", "reason", "text", lambda a: a.reason or None, "why it was not accepted", place="data"),
@@ -90,6 +108,7 @@ ATTEMPT_COLUMNS: tuple[Column[Attempt], ...] = (
 TABLES = (
     ColumnTable("tuned_sides", SIDE_COLUMNS, "The baseline and the chosen configuration in the final measurement (`tune`)."),
     ColumnTable("tuned_changes", CONTRIBUTION_COLUMNS, "The accepted changes and what each contributes (`tune`)."),
+    ColumnTable("tuning_front", FRONT_COLUMNS, "The configurations that no other one beats in time, memory and error together (`tune`)."),
     ColumnTable("tuning_attempts", ATTEMPT_COLUMNS, "One row per change that was tried, in each round of the search (`tune`)."),
 )
 # fmt: on
