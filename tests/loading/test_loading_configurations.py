@@ -349,3 +349,33 @@ def test_a_call_of_a_class_of_the_same_name_shows_the_arguments(write: Write) ->
     )
     write({"net.py": SIZED, "agent.py": agent, "main.py": main})
     assert width("net.py", "derived") == 17
+
+
+def test_a_call_that_is_reached_comes_before_one_whose_condition_has_no_value(write: Write) -> None:
+    unknown = (
+        "from net import Net\nimport json\nconfig = json.load(open(path))\nif config['small']:\n    model = Net(3)\n"
+    )
+    known = (
+        "import argparse\nfrom net import Net\np = argparse.ArgumentParser()\np.add_argument('--small', action='store_true')\n"
+        "opt = p.parse_args()\nif opt.small:\n    model = Net(4)\nelse:\n    model = Net(17)\n"
+    )
+    write({"net.py": SIZED, "a.py": unknown, "b.py": known})
+    assert width("net.py", "derived") == 17
+
+
+def test_a_script_that_trains_comes_before_others(write: Write) -> None:
+    loop = "for x in data:\n    loss = model(x).sum()\n    loss.backward()\n"
+    write(
+        {
+            "net.py": SIZED,
+            "a.py": "from net import Net\nmodel = Net(4)\n",
+            "b.py": f"from net import Net\nmodel = Net(17)\n{loop}",
+        }
+    )
+    assert width("net.py", "derived") == 17
+
+
+def test_no_extra_layers_are_none(write: Write) -> None:
+    net = HEAD + NET.format(name="size, n_extra_layers", width="size + n_extra_layers")
+    write({"net.py": net, "train.py": "from net import Net\nmodel = Net(17, n_extra_layers=0)\n"})
+    assert width("net.py", "derived") == 17
