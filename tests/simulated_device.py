@@ -213,6 +213,7 @@ class SimulatedDevice:
             code=result.code,
             error_limit=result.error_limit,
             reduced=result.reduced,
+            errors=result.errors,
             processes=search.processes.count,
             wall_ns=61 * 10**9,
             notes=result.notes,

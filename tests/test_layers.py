@@ -72,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "comparison",
         "gate",
     },
-    "integrations": GROUND | {"records", "display", "user_code", "recording", "pipeline"},
+    "integrations": GROUND | {"process", "records", "display", "user_code", "recording", "pipeline"},
     "cli": GROUND
     | {"_version", "process", "records", "devices", "configurations", "pipeline", "report", "render", "integrations"},
     "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display", "integrations"},

@@ -275,6 +275,71 @@ def averaged_weights(steps: int, trace: Trace) -> nn.Module:
 
 
 @program
+def drawn_first(steps: int, trace: Trace) -> nn.Module:
+    """The model is called before its optimizer exists, as a summary or a drawing does."""
+    model = Net()
+    for _ in range(5):
+        model(torch.ones(1, 16))
+    return fit(model, steps, trace)
+
+
+@program
+def copies(steps: int, trace: Trace) -> nn.Module:
+    """For each task, steps of a new optimizer train a copy of the model, whose gradients train the model."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for _ in range(2):
+            task = copy.deepcopy(model)
+            inner = torch.optim.SGD(task.parameters(), 0.1)
+            x, y = torch.randn(BATCH, 16), torch.randint(0, 4, (BATCH,))
+            for _ in range(2):
+                inner.zero_grad()
+                loss = functional.cross_entropy(task(x), y)
+                loss.backward()
+                inner.step()
+            for mine, its in zip(model.parameters(), task.parameters(), strict=True):
+                mine.grad = its.grad if mine.grad is None else mine.grad + its.grad
+        optimizer.step()
+        trace.step(loss)
+    return model
+
+
+@program
+def folds(steps: int, trace: Trace) -> nn.Module:
+    """A new model and a new optimizer for every ten steps."""
+    for _ in range(steps // 10):
+        fit(model := Net(), 10, trace)
+        model.eval()
+        with torch.no_grad():
+            model(torch.ones(BATCH, 16))
+    return model
+
+
+@program
+def functional_ensemble(steps: int, trace: Trace) -> nn.Module:
+    """Stacked parameters of several models, which a model without data is called with."""
+    models = [Net() for _ in range(3)]
+    parameters, buffers = torch.func.stack_module_state(models)  # type: ignore[arg-type]
+    base = copy.deepcopy(models[0]).to("meta")
+    optimizer = torch.optim.SGD(parameters.values(), 0.1)
+
+    def output(own: dict[str, Tensor], own_buffers: dict[str, Tensor], x: Tensor) -> Tensor:
+        result: Tensor = torch.func.functional_call(base, (own, own_buffers), (x,))
+        return result
+
+    call = torch.func.vmap(output, in_dims=(0, 0, None), randomness="different")
+    for x, y in batches(steps):
+        optimizer.zero_grad()
+        loss = sum((functional.cross_entropy(out, y) for out in call(parameters, buffers, x)), torch.zeros(()))
+        loss.backward()
+        optimizer.step()
+        trace.step(loss)
+    return models[0]
+
+
+@program
 def closure(steps: int, trace: Trace) -> nn.Module:
     model = Net()
     optimizer = torch.optim.LBFGS(model.parameters(), 0.1, max_iter=2)

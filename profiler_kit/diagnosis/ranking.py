@@ -56,8 +56,8 @@ class StepSavings:
 
     def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
         """Return the share of the step that goes with `finding`, once `after` is repaired."""
-        gone = [_change(repaired) for repaired in after]
-        return max(model.saving(_change(finding), gone) for model in self._models)
+        gone = [change_of(repaired) for repaired in after]
+        return max(model.saving(change_of(finding), gone) for model in self._models)
 
     def claimed_share(self, finding: Finding, others: Sequence[Finding]) -> float:
         """Return the part of the work of `finding` that `others` claim as well."""
@@ -66,11 +66,12 @@ class StepSavings:
 
     def saving(self, finding: Finding) -> Saving:
         """Return the saving of `finding` alone, and its range over the possible costs of the profiler."""
-        usual, *others = max(model.savings(_change(finding)) for model in self._models)
+        usual, *others = max(model.savings(change_of(finding)) for model in self._models)
         return Saving(median=usual, low=min(usual, *others), high=max(usual, *others))
 
 
-def _change(finding: Finding) -> Change:
+def change_of(finding: Finding) -> Change:
+    """Return what the repair of `finding` changes in a step."""
     from profiler_kit.simulation.step_model import Change  # reads arrays, which a saved report does not need
 
     return Change(finding.claims, (1.0 - finding.keeps) * finding.weight)

@@ -6,14 +6,11 @@ import os
 import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from profiler_kit.integrations.attachment import STARTED, Request, last_request, register
 from profiler_kit.integrations.program import AfterImport, Program
 from profiler_kit.integrations.program_session import ProgramSession, RunOptions
-
-if TYPE_CHECKING:
-    from profiler_kit.recording.sleeping import SleepingHook
 
 POLL_S: Final = 0.5  # between two looks at the report folder
 
@@ -25,7 +22,6 @@ class Later:
         self._program, self._options = program, options
         self._process, self._is_over = os.getpid(), threading.Event()
         self._session: ProgramSession | None = None
-        self._hook: SleepingHook | None = None
         self._handled: Request | None = None
 
     def run(self) -> None:
@@ -37,9 +33,9 @@ class Later:
         self._program.run(at_end=self._end)
 
     def _wait(self) -> None:
-        from profiler_kit.recording.sleeping import SleepingHook
+        from profiler_kit.recording.optimizer_steps import STEPS
 
-        self._hook = SleepingHook()
+        STEPS.install(stays=True)
         threading.Thread(target=self._serve, name="profiler_kit", daemon=True).start()
 
     def _serve(self) -> None:
@@ -52,8 +48,12 @@ class Later:
             self._record(wanted)
 
     def _record(self, wanted: Request) -> None:
+        from profiler_kit.recording.optimizer_steps import STEPS
+
         folder = self._options.out / wanted.name
-        self._session = ProgramSession(self._program, replace(self._options, out=folder), self._hook)
+        options = replace(self._options, out=folder)
+        # a program that trains has no steps that are calls
+        self._session = ProgramSession(self._program, options, is_late=True, watches_calls=not STEPS.have_begun)
         self._session.watch()
         folder.mkdir(exist_ok=True)
         (folder / STARTED).touch()

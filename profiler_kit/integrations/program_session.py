@@ -15,6 +15,7 @@ from profiler_kit.display.records import summary
 from profiler_kit.integrations.endings import Endings
 from profiler_kit.integrations.program import AfterImport, Program
 from profiler_kit.integrations.session import LoopOptions, LoopSession, write_report
+from profiler_kit.process.children import Claims, followed_processes
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from profiler_kit.recording.loss_terms import LossWatch
     from profiler_kit.recording.observations import Observations
     from profiler_kit.recording.origins import Origins
-    from profiler_kit.recording.sleeping import SleepingHook
     from profiler_kit.records.configs import RunConfig
     from profiler_kit.records.seen import SeenRun
 
@@ -58,9 +58,26 @@ class RunOptions(LoopOptions):
 
 def run_program(program: Program, options: RunOptions) -> None:
     """Run `program` in this process and write the report on its loop while it runs. What the program raises is raised."""
-    watcher = ProgramSession(program, options)
+    claims = Claims(folder=options.out, program=os.getpid())
+    watcher = ProgramSession(program, options, claims=claims)
     AfterImport("torch", watcher.watch).install()
-    program.run(at_end=watcher.end)
+
+    def end_if_stopped() -> None:
+        if options.stop and os.getpid() == claims.program and claims.have_ended:
+            raise SystemExit(0)
+
+    try:
+        with followed_processes(_follow, program, options, claims, after_join=end_if_stopped):
+            program.run(at_end=watcher.end)
+    finally:
+        claims.forget()
+
+
+def _follow(program: Program, options: RunOptions, claims: Claims) -> Callable[[], None]:
+    """Record the loop of this process, which the program has started. Returns what is to be called at its end."""
+    watcher = ProgramSession(program, options, claims=claims)
+    AfterImport("torch", watcher.watch).install()
+    return watcher.end
 
 
 def run_under(configs: Sequence[RunConfig], program: Program, options: RunOptions) -> int:
@@ -85,22 +102,34 @@ def run_under(configs: Sequence[RunConfig], program: Program, options: RunOption
 class ProgramSession(LoopSession):
     """A session around the loop of a program: it starts when the finder has found the loop, and ends steps by itself.
 
-    `hook` is that of a program that runs already. Where it is built is then unknown.
+    `is_late`: the program runs already. Where its models are built is then unknown. Without `watches_calls`, only a loop that
+    trains is recorded. `claims` are those of the processes of the program, of which this is one.
     """
 
-    def __init__(self, program: Program, options: RunOptions, hook: SleepingHook | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        options: RunOptions,
+        *,
+        is_late: bool = False,
+        watches_calls: bool = True,
+        claims: Claims | None = None,
+    ) -> None:
         super().__init__(None, options)
-        self._program, self._at, self._stop = program, options.at, options.stop
+        self._program, self._run_options, self._at, self._stop = program, options, options.at, options.stop
+        self._next: ProgramSession | None = None  # after the report on an inference
         self._config = options.config
         self._process, self._stderr = os.getpid(), sys.stderr
+        self._claims, self._is_child = claims, claims is not None and claims.program != os.getpid()
+        self._has_claim = not self._is_child
         self._finder: LoopFinder | None = None
-        self._hook = hook
+        self._is_late, self._watches_calls = is_late, watches_calls
         self._origins: Origins | None = None
         self._losses: LossWatch | None = None  # watches the first recorded steps
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
         self._is_step_over = self._has_evaluation = self._is_over = False
-        self._has_other_optimizer = self._has_resumed = False
+        self._has_other_optimizer = self._has_resumed = self._has_stronger_loop = False
         self._drops_evaluations, self._has_training_mode = True, False
         self._changed_flags: tuple[str, ...] = ()
         self._patches = ExitStack()
@@ -114,7 +143,9 @@ class ProgramSession(LoopSession):
     # ---- from the import of torch to the end of the program
 
     def watch(self) -> None:
-        """Look for the loop from now on. Called when the program has imported torch."""
+        """Look for the loop from now on. Called when the program has imported torch, which a fork may do, too."""
+        if os.getpid() != self._process:
+            return
         if self._config is not None:
             self._guarded(self._start_configuration)
         self._guarded(self._install)
@@ -129,11 +160,16 @@ class ProgramSession(LoopSession):
 
     def end(self) -> None:
         """The program has ended: write the report on the steps so far, if it is not written yet."""
-        if os.getpid() != self._process or self._is_over:
+        if os.getpid() != self._process:
             return
+        if self._next is not None and self._next.is_recording:
+            self._next.end()
+        if self._is_over:
+            return
+        is_elsewhere = self._claims is not None and (self._is_child or self._claims.exist)
         if self._recorder is not None:
             self._guarded(self._finish)
-        else:
+        elif not is_elsewhere:
             self._report_failure(self._unseen())
         self._leave()
 
@@ -153,9 +189,15 @@ class ProgramSession(LoopSession):
         from profiler_kit.recording.origins import Origins
 
         self._origins = Origins()
-        if self._hook is None:
+        if not self._is_late:
             self._origins.watch_construction()
-        self._finder = LoopFinder(self._begin, guarded=self._guarded, first_step=self._at, hook=self._hook)
+        self._finder = LoopFinder(
+            self._begin,
+            on_stronger=self._note_stronger,
+            guarded=self._guarded,
+            first_step=self._at,
+            watches_calls=self._watches_calls,
+        )
         self._finder.install()
         _live.add(self)
 
@@ -202,6 +244,8 @@ class ProgramSession(LoopSession):
 
         assert self._finder is not None
         assert self._origins is not None
+        if not self._is_recorded():
+            return
         self._loop = loop
         self._origins.stop()
         single = len(loop.models) == 1
@@ -209,6 +253,7 @@ class ProgramSession(LoopSession):
         if self._config is not None:
             self._changed_flags = apply_flags(self._config)
         self.__enter__()
+        self._follow_copies(is_needed=loop.has_copies)
         self._losses = LossWatch(list(map(inner_model, loop.models)), self._guarded)
         self._losses.start()
         self._endings.watch()
@@ -217,6 +262,19 @@ class ProgramSession(LoopSession):
         else:
             self._ends = StepEnds(loop.cycle)
         self._finder.on_event = self._note_event
+
+    def _is_recorded(self) -> bool:
+        """Whether this process is the one of its rank that is recorded. Otherwise nothing of ours is left in it."""
+        from profiler_kit.recording.distributed import distributed_rank
+        from profiler_kit.recording.optimizer_steps import end_at_next_step
+
+        claims = self._claims
+        self._has_claim = self._has_claim or claims is None or claims.claim(distributed_rank() or 0)
+        if not self._has_claim:
+            self._leave()
+            if self._stop and claims is not None:
+                end_at_next_step(lambda: claims.have_ended)
+        return self._has_claim
 
     def _parts(self) -> tuple[Sequence[nn.Module], Sequence[nn.Module], Sequence[nn.Module]]:
         assert self._loop is not None
@@ -230,8 +288,16 @@ class ProgramSession(LoopSession):
     def _note_event(self, key: int) -> None:
         """An event of the loop: the step is over where it was the last one of a cycle. Its logging still belongs to it."""
         self._is_step_over |= self._ends is not None and self._ends.ends(key)
+        assert self._finder is not None
+        assert self._losses is not None
+        self._follow_copies(is_needed=self._finder.has_copies and not self._losses.is_watching)
         assert self._loop is not None
         self._has_other_optimizer |= self._loop.source == "optimizer" and key not in self._loop.cycle
+
+    def _follow_copies(self, *, is_needed: bool) -> None:
+        """Record calls of copies of the models from now on. The watch of the losses, which starts later, must be over."""
+        if is_needed and self._recorder is not None:
+            self._recorder.follow_copies()
 
     def _wrapped_method(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -251,7 +317,8 @@ class ProgramSession(LoopSession):
         if self._loop.source == "call":
             self._note_event(id(model))
             return True
-        is_training = any(m.training for m in self._loop.models)
+        is_copy = all(model is not m for m in self._loop.models)
+        is_training = any(m.training for m in ((model,) if is_copy else self._loop.models))
         self._has_training_mode |= is_training
         is_evaluation = not is_training and (not has_gradients or self._has_training_mode)
         self._has_evaluation |= is_evaluation
@@ -260,7 +327,8 @@ class ProgramSession(LoopSession):
     def _before_work(self) -> None:
         """The loop fetches data or calls a model: a step that is over ends here. A step with an evaluation does not count."""
         assert self._recorder is not None
-        if self._has_other_optimizer and not self._has_resumed and not self._recorder.has_clocks:
+        is_wrong = self._has_other_optimizer and not self._has_resumed and not self._recorder.has_clocks
+        if is_wrong or self._has_stronger_loop:
             self._resume()
             return
         if not self._is_step_over:
@@ -277,23 +345,39 @@ class ProgramSession(LoopSession):
             if self._finder is not None and self._finder.other_threads:
                 self._stop_watching()
             else:
+                is_inference = self._loop is not None and self._loop.source == "call"
                 self._finish()
                 self._leave()
+                if self._is_child and self._claims is not None:
+                    self._claims.end()
+                if is_inference and not self._stop and not self._is_late:
+                    self._watch_for_training()
             if self._stop:
-                from profiler_kit.recording.sleeping import end_at_next_step
+                from profiler_kit.recording.optimizer_steps import end_at_next_step
 
                 end_at_next_step()  # where the program catches what ends it, as with a bare except
                 raise SystemExit(0)
 
+    def _note_stronger(self) -> None:
+        self._has_stronger_loop = True
+
     def _resume(self) -> None:
-        """Look for a loop with all optimizers. The steps so far stay, for a program that ends before."""
+        """Look for the stronger loop, or for one with all optimizers. The steps so far stay, for a program that ends before."""
         assert self._finder is not None
         assert self._losses is not None
         assert self._recorder is not None
-        self._has_resumed, self._is_step_over, self._has_evaluation = True, False, False
+        is_new, self._has_stronger_loop = self._has_stronger_loop, False
+        self._has_resumed |= not is_new
+        self._is_step_over = self._has_evaluation = False
+        self._patches.close()
         self._losses.stop()
         self._recorder.stop(times_warmup=True)
-        self._finder.resume()
+        self._finder.resume(is_new=is_new)
+
+    def _watch_for_training(self) -> None:
+        """The calls may have been an evaluation before the training, whose report then replaces theirs."""
+        self._next = ProgramSession(self._program, self._run_options, is_late=True, watches_calls=False)
+        self._next.watch()
 
     def _stop_watching(self) -> None:
         """Leave the program alone until it ends: counting runs its code and restores its state, which other threads share."""
@@ -336,7 +420,7 @@ class ProgramSession(LoopSession):
             config=self._config.name if self._config is not None else None,
         )
         names = ", ".join(self._loop.owners) or "no model"
-        if len(models) == 1:
+        if len(self._loop.models) == 1:
             return result
         return result._replace(report=replace(result.report, target=replace(result.report.target, name=names)))
 
@@ -379,7 +463,7 @@ class ProgramSession(LoopSession):
         wanted = "a step repeated" if self._at == 1 else f"a step repeated from step {self._at} on (--at)"
         return (
             f"no report: the program ended before {wanted}; seen in this process: {counts['optimizer']} optimizer "
-            f"steps, {counts['backward']} backward passes, {counts['call']} calls of models. Processes that it starts are "
+            f"steps, {counts['backward']} backward passes, {counts['call']} calls of models. Programs that it starts are "
             "not watched: start them with torchrun -m profiler_kit run"
         )
 

@@ -40,7 +40,7 @@ MAX_SLOWDOWN: Final = 5.0  # a slower change needs no exact figures
 MIN_LIMIT_S: Final = 30.0
 # Of a comparison in one process. Most need less, because they end when the difference is sure.
 COMPARISON_SHARE: Final = 1 / 40  # of the search's time
-MIN_COMPARISON_S: Final = 1.0
+MIN_COMPARISON_S: Final = 2.0
 COMPARED_STEPS: Final = 12  # of both sides together, if the time allows
 MAX_COMPARISON_SHARE: Final = 1 / 5
 LONG_START: Final = "compile"  # the first step of this axis may take minutes

@@ -10,6 +10,7 @@ from profiler_kit.configurations.script_lines import code_blocks
 from profiler_kit.measurement.tuning import FINAL_PASSES, Search, Track
 from profiler_kit.measurement.tuning_candidates import configuration_name, runs_fresh, without_change
 from profiler_kit.measurement.tuning_verdicts import MIN_USEFUL, completed, product, screened_gain
+from profiler_kit.measurement.turns import copies_within
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.tuning import (
@@ -17,6 +18,7 @@ from profiler_kit.records.tuning import (
     CodeBlock,
     Contribution,
     Gain,
+    PrecisionError,
     TuningAnswer,
     TuningOutcome,
     TuningSide,
@@ -26,8 +28,9 @@ from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.units import percent
 
 PASSES: Final = 3  # processes of each side where they do not take turns
-TURN_COPIES: Final = 5  # processes of each side in a round, where they do
+MAX_TURN_COPIES: Final = 5  # processes of each side in a round, where they do
 MORE_PASSES: Final = 3  # while an answer is not sure
+PRECISIONS: Final = ("no-tf32", "matmul_tf32")  # whose errors are shown beside those of reduced precision
 PURPOSE: Final = "final measurement"
 
 
@@ -46,14 +49,34 @@ class SearchResult:
     code: tuple[CodeBlock, ...]
     error_limit: float | None
     reduced: TuningAnswer | None
+    errors: tuple[PrecisionError, ...]
     notes: tuple[str, ...]
 
 
 def measure_result(search: Search) -> SearchResult:
     """The result of a finished or interrupted `search`, after the final measurement."""
+    errors = tuple(_errors(search)) if search.has_reduced else ()
     alone = {change: gain for track in search.answers for change, gain in _leave_one_out(search, track)}
     group = _measure_again(search)
-    return _result(search, group, alone)
+    return replace(_result(search, group, alone), errors=errors)
+
+
+def _errors(search: Search) -> Iterator[PrecisionError]:
+    """The errors of float32 and TF32, where the baseline is another, and of the changes that reduce the precision."""
+    for name in PRECISIONS:
+        config = search.read_config(name)
+        if isinstance(config, str) or config == search.baseline:
+            continue
+        reserve = PASSES * (1 + len(search.answers))
+        run = search.verdicts.screened.get(config.name)
+        if run is None and search.can_screen and search.processes.has_room_to_compare(reserve=reserve):
+            answer = search.processes.compare(None, config)
+            run = answer.run if answer is not None else None
+        if run is not None and run.max_relative_error is not None:
+            yield PrecisionError(config=config.name, max_relative_error=run.max_relative_error)
+    for attempt in search.attempts:
+        if attempt.reduced and attempt.max_relative_error is not None and attempt.change not in PRECISIONS:
+            yield PrecisionError(config=attempt.config, max_relative_error=attempt.max_relative_error)
 
 
 def _leave_one_out(search: Search, track: Track) -> Iterator[tuple[tuple[bool, str], Contribution]]:
@@ -89,11 +112,12 @@ def _measure_again(search: Search) -> list[ConfigRun]:
         return group
     search.verdicts.groups.append(group)
     configs = [search.baseline, *(track.config for track in search.answers)]
+    copies = min(MAX_TURN_COPIES, copies_within(search.processes.budget_s))
     for number in range(1 + MORE_PASSES):
         is_first = number == 0
         more = None
         if search.takes_turns:
-            more = search.processes.measure_in_turns(configs, PURPOSE, copies=TURN_COPIES, final=is_first)
+            more = search.processes.measure_in_turns(configs, PURPOSE, copies=copies, final=is_first)
         if more is None and (is_first or search.processes.has_room(0, reserve=len(configs))):
             has_room = search.processes.has_room(0, reserve=PASSES * len(configs))
             passes = (PASSES if has_room else FINAL_PASSES) if is_first else 1
@@ -139,6 +163,7 @@ def _result(search: Search, group: Sequence[ConfigRun], alone: dict[tuple[bool, 
         attempts=tuple(search.attempts),
         code=same.code if same is not None else (),
         error_limit=_limit(search, base, reduced=False),
+        errors=(),
         reduced=_answer(search, search.reduced, group, every_run, alone) if search.has_reduced else None,
         notes=tuple(dict.fromkeys([*_failures(search, group), *_load_notes(search, group or every_run), *base.notes])),
     )

@@ -19,6 +19,7 @@ from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible
 from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.python_options import for_python, python_errors
 from profiler_kit.pipeline.ranks import JoinedJob, counted_for_ranks, trace_report
+from profiler_kit.pipeline.repairs import with_repair
 from profiler_kit.pipeline.reports import new_report, with_findings, with_verdict
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_convolution_parts, with_counted_work
 from profiler_kit.process.protocol import OnProgress, ignore_progress
@@ -275,7 +276,16 @@ def _analyze_spec(
         if experiments.trials and not session.interrupted:
             with_trials = trials.run_trials(session, report, parse_config, folder, build_report)
             report = with_verdict(replace(with_trials, verdict=None))
-    return Analysis(report=report, spec=spec, traces=tuple(traced_runs), interrupted=session.interrupted)
+    drawn = (_with_repair(traced, report, models) for traced in traced_runs)
+    return Analysis(report=report, spec=spec, traces=tuple(drawn), interrupted=session.interrupted)
+
+
+def _with_repair(traced: Traced, report: Report, models: Mapping[str, StepModel]) -> Traced:
+    """`traced` with what its timeline would be once the main finding is repaired, if it is the trace of the baseline."""
+    baseline = report.baseline()
+    if traced.timeline is None or baseline is None or baseline.config.name != traced.config:
+        return traced
+    return replace(traced, timeline=with_repair(traced.timeline, report.findings, models.get(traced.config)))
 
 
 def _answer(session: Session, counted: Counted, on_answer: OnAnswer, models: Mapping[str, StepModel]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from profiler_kit.errors import TraceError, UsageError
+from profiler_kit.pipeline.repairs import with_repair
 from profiler_kit.pipeline.reports import TOOL, now, with_verdict
 from profiler_kit.pipeline.trace_files import trace_files
 from profiler_kit.pipeline.trace_reading import read_all
@@ -129,10 +130,11 @@ def inspect(
         ranks=read.ranks,
         notes=(*(f"skipped: {error.where}: {error.message}" for error in read.errors), *inputs.notes, *read.notes),
     )
+    findings = diagnose_traces(report, tuple(read.models.values()))
     return Inspection(
-        report=with_verdict(replace(report, findings=diagnose_traces(report, read.models))),
+        report=with_verdict(replace(report, findings=findings)),
         files=read.files,
         errors=read.errors,
         interrupted=read.interrupted,
-        timelines=read.timelines,
+        timelines={i: with_repair(line, findings, read.models.get(i)) for i, line in read.timelines.items()},
     )

@@ -11,6 +11,7 @@ from profiler_kit.diagnosis.roofline import rooflines
 from profiler_kit.errors import KitError
 from profiler_kit.pipeline.memory_prediction import EXPECTED, simulated_device, with_memory
 from profiler_kit.pipeline.python_options import for_python
+from profiler_kit.pipeline.repairs import with_repair
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_work
 from profiler_kit.pipeline.seen_runs import loss_name
@@ -69,7 +70,7 @@ def loop_report(
         *_loop_notes(observed, evaluation, is_program=is_program, counts_all_calls=_counts_all_calls(models)),
     ]
     info, static, by_kit = _counted(models, observed, loss_fn, labels, convention, notes, seen)
-    info = replace(info, seen=seen, loss=loss_name(losses) or info.loss or (OF_LOOP if losses else None))
+    info = replace(info, seen=seen, loss=loss_name(losses) or (OF_LOOP if losses else info.loss))
     run = replace(_run(observed, models, config or LOOP), evaluation=evaluation)
     timeline, models_of_steps = None, {}
     if observed.trace is not None:
@@ -81,6 +82,8 @@ def loop_report(
     report = new_report(info, static, runs=runs, notes=plain_notes(notes))
     # peaks of the device are not measured here, because the loop needs it
     report = with_findings(report, by_kit, lambda bare: replace(bare, roofline=rooflines(bare, None)), models_of_steps)
+    if timeline is not None:
+        timeline = with_repair(timeline, report.findings, models_of_steps.get(run.config.name))
     if program is None:
         return LoopReport(for_python(report), timeline)
     return LoopReport(replace(report, target=replace(report.target, spec=program)), timeline)
@@ -120,34 +123,35 @@ def _evaluation(observed: Observations) -> Evaluation | None:
 
 
 def _phases(observed: Observations, loss: LossShares | None = None) -> tuple[PhaseTiming, ...]:
-    """Each phase in a step of median length, so that the phases are the step: the mean of the middle half of the steps, scaled.
+    """Each phase in a step of median length, so that the phases are the step: the mean of the middle half of its times, scaled.
 
-    Without a backward pass there is no loss: what follows forward is other work. `loss`: how much of it is the loss.
+    Each phase has a middle half of its own: other processes may disturb a short phase in any step. Without a backward pass there
+    is no loss: what follows forward is other work. `loss`: how much of it is the loss.
     """
     import statistics
 
     from profiler_kit.records.traces import TRACE_PHASES
 
-    steps = sorted(range(len(observed.steps_ns)), key=observed.steps_ns.__getitem__)
-    middle = steps[len(steps) // 4 : len(steps) - len(steps) // 4]
-
-    def typical(samples: list[int]) -> int:
-        in_middle_ns = sum(observed.steps_ns[step] for step in middle)
-        share = sum(samples[step] for step in middle) / in_middle_ns if in_middle_ns else 0.0
-        return round(share * statistics.median(observed.steps_ns))
-
     shares = (loss or LossShares()) if observed.has_backward else LossShares(0.0, 0.0)
     samples_ns = _with_loss_split(observed.stopwatch_ns, observed.between_calls_ns, shares)
     event_ns = _with_loss_split(observed.event_ns, observed.between_calls_event_ns, shares)
+    means_ns = sum(map(_middle_mean, (event_ns or samples_ns).values()))
+    scale = statistics.median(observed.steps_ns) / means_ns if means_ns else 0.0
     return tuple(
         PhaseTiming(
             phase=phase,
-            stopwatch_ns=typical(samples_ns[phase]),
-            event_ns=typical(event_ns[phase]) if phase in event_ns else None,
+            stopwatch_ns=round(scale * _middle_mean(samples_ns[phase])),
+            event_ns=round(scale * _middle_mean(event_ns[phase])) if phase in event_ns else None,
         )
         for phase in TRACE_PHASES
         if phase in samples_ns
     )
+
+
+def _middle_mean(values: Sequence[int]) -> float:
+    """The mean of the middle half of `values`."""
+    middle = sorted(values)[len(values) // 4 : len(values) - len(values) // 4]
+    return sum(middle) / len(middle)
 
 
 def _with_loss_split(
@@ -232,7 +236,7 @@ def _counted(
 
     inner = inner_model(models[0])
     if len(models) > 1 or observed.arguments is None:
-        names = ", ".join(type(part).__name__ for part in models)
+        names = ", ".join(type(part).__name__ for part in models) if not _counts_all_calls(models) else "a model"
         reason = f"the loop calls several models: {names}" if len(models) > 1 else f"the loop did not call {names}"
         notes.append(f"Not counted: {reason}. Start a session with the model that it calls.")
         return _info_without_target(inner, observed), None, None

@@ -38,7 +38,7 @@ class ReadTraces:
 
     `ranks` combines the traces if they are the ranks of one job, and is None otherwise; if they look like ranks but cannot be
     combined, `notes` gives the reason. `interrupted`: Ctrl-C stopped the reading. `timelines`: those requested, by the index
-    of the trace. `models`: of the traces that can be replayed.
+    of the trace. `models`: of the traces that can be replayed, by their index.
     """
 
     files: tuple[Path, ...]
@@ -48,7 +48,7 @@ class ReadTraces:
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     timelines: Mapping[int, StepTimeline] = field(default_factory=dict)
-    models: tuple[StepModel, ...] = field(default=(), compare=False)
+    models: Mapping[int, StepModel] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ def read_all(
         notes=ranks.notes if ranks is not None and not ranks.ranks else (),
         interrupted=interrupted,
         timelines=timeline_of,
-        models=tuple(extract.model for _, extract in extracts if extract.model is not None),
+        models={i: extract.model for i, (_, extract) in enumerate(extracts) if extract.model is not None},
     )
 
 

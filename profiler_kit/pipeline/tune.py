@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.measurement.plan import make_plan
@@ -25,6 +25,7 @@ from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import DEFAULT_CONVENTION, StaticCount
 from profiler_kit.records.progress import OnProcess, ignore_processes
+from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import IN_PYTHON, TargetSpec
 from profiler_kit.records.tuning import (
@@ -37,7 +38,12 @@ from profiler_kit.records.tuning import (
 )
 from profiler_kit.temporary_files import temporary_folder
 
+if TYPE_CHECKING:
+    from profiler_kit.simulation.step_model import StepModel
+
 DEFAULT_TUNING_BUDGET_S: Final = 120.0
+MIN_DEFAULT_BUDGET_S: Final = 40.0  # on a CPU, for short steps
+BUDGET_STEPS: Final = 10_000
 MAX_CHECKPOINTS: Final = 3  # modules that the goal memory tries to recompute, largest saved tensors first
 _NOTES: Final = {  # limits of their measurement, and requirements
     "amp_fp16": "float16 was measured without a gradient scaler, which takes a little time in every step.",
@@ -53,7 +59,7 @@ def tune(
     target: Any,
     inputs: Any = None,
     *,
-    goal: Goal = "time",
+    goal: Goal | None = None,
     loss_fn: Callable[..., Any] | None = None,
     optimizer: Any = None,
     labels: Any = (),
@@ -69,6 +75,8 @@ def tune(
     **options: Any,
 ) -> Tuning:
     """Search the settings that apply to a target, and return the configuration that is surely better for `goal`.
+
+    `goal` None is ``throughput`` for training whose batch size nothing states, otherwise ``time``.
 
     `target`, `inputs`, `loss_fn`, `optimizer`, `labels`, `kwargs` and `options` are those of `analyze`. The other arguments are
     the fields of `TuningOptions`. The model is not changed: ``tuning.code`` has the lines that apply the result.
@@ -89,6 +97,7 @@ def tune(
             max_slowdown=max_slowdown,
             changes=changes,
         ),
+        chooses_goal=goal is None,
         device=device,
         timeout_s=timeout_s,
         on_progress=on_progress or ignore_progress,
@@ -119,7 +128,7 @@ def tune(
 
 def tuning_options(
     *,
-    goal: Goal,
+    goal: Goal | None,
     processes: int | None,
     budget_s: float,
     tolerance: str,
@@ -127,6 +136,7 @@ def tuning_options(
     changes: Sequence[str],
 ) -> TuningOptions:
     """The checked options. Raises UsageError."""
+    goal = goal or "time"
     if goal not in GOALS:
         raise UsageError(f"unknown goal {goal!r}", hint=f"choose one of: {', '.join(GOALS)}")
     if processes is not None and processes < MIN_TUNING_PROCESSES:
@@ -154,15 +164,18 @@ def tune_spec(
     spec: TargetSpec,
     *,
     options: TuningOptions,
+    chooses_goal: bool = False,
     device: str = "auto",
     timeout_s: float | None = None,
     on_progress: OnProgress = ignore_progress,
     on_process: OnProcess = ignore_processes,
 ) -> Tuning:
-    """Do the work of `tune` for a target. Raises TargetError, UsageError."""
+    """Do the work of `tune` for a target. `chooses_goal`: the batch size decides the goal. Raises TargetError, UsageError."""
     require_torch()
+    from profiler_kit.diagnosis import diagnose
     from profiler_kit.loading.progress import progress_to
     from profiler_kit.pipeline.analyze import computes_float32, uses_cudnn
+    from profiler_kit.pipeline.batch_choice import is_one_example
     from profiler_kit.pipeline.memory_prediction import counted_if_possible
     from profiler_kit.pipeline.run_traces import attribute_run_trace
     from profiler_kit.worker import environment
@@ -173,11 +186,14 @@ def tune_spec(
             f"the goal memory needs a CUDA device: the peak of tensors is not measured on {device_name}",
             hint="use --goal time",
         )
+    start_s = time.monotonic()
     on_progress("counting")
     with progress_to(on_progress):
         counted = counted_if_possible(spec, DEFAULT_CONVENTION, device_name, timeout_s)
     backend = environment.backend(device_name)
     info = counted.info
+    if chooses_goal and info.mode == "train" and is_one_example(spec, info):
+        options = replace(options, goal="throughput")
     plan_of = partial(
         make_plan,
         backend,
@@ -202,8 +218,13 @@ def tune_spec(
     for change in options.changes:
         read_config(change)  # raises UsageError before anything is measured
 
+    models: dict[str, StepModel] = {}
+
     def read_trace(run: ConfigRun, trace: Path) -> ConfigRun:
-        return attribute_run_trace(run, trace)[0]
+        attributed = attribute_run_trace(run, trace)
+        if attributed.model is not None:
+            models[run.config.name] = attributed.model
+        return attributed.run
 
     with worker_forks(spec), temporary_folder("traces") as folder:
         pinned = counted.target.spec if counted.target is not None else spec
@@ -219,8 +240,8 @@ def tune_spec(
             on_process=on_process,
             max_count=options.processes,
             timeout_s=timeout_s,
+            start_s=start_s,
         )
-        start_ns = time.monotonic_ns()
         search = Search(
             processes=processes,
             options=options,
@@ -234,6 +255,9 @@ def tune_spec(
             raise KeyboardInterrupt  # nothing was measured
         if base.failure is not None:
             raise TargetError(f"the baseline failed: {base.failure.message}", hint=base.failure.hint)
+        processes.budget_s = budget_for(options, base, device_name)
+        findings = diagnose(Report(tool=TOOL, created=now(), target=info, static=counted.by_kit, runs=(base,)), models)
+        search.expected = expected_savings(findings)
         with contextlib.closing(screen):
             search.run(changes)
             result = measure_result(search)
@@ -254,10 +278,31 @@ def tune_spec(
         code=result.code,
         error_limit=result.error_limit,
         reduced=result.reduced,
+        errors=result.errors,
+        reachable=max((search.expected[change] for change in changes if change in search.expected), default=None),
         processes=processes.count,
-        wall_ns=time.monotonic_ns() - start_ns,
+        wall_ns=round((time.monotonic() - start_s) * 1e9),
         notes=(*_notes(result), *result.notes),
     )
+
+
+def expected_savings(findings: Sequence[Finding]) -> dict[str, float]:
+    """The share of the step that each change may save, by the replay of the finding that advises it."""
+    expected: dict[str, float] = {}
+    for finding in findings:
+        for name in finding.tries if finding.saving is not None else ():
+            assert finding.saving is not None
+            expected[name] = max(expected.get(name, 0.0), finding.saving.median)
+    if "cuda_graph" in expected:
+        expected["cuda_graph=step"] = expected["cuda_graph"]
+    return expected
+
+
+def budget_for(options: TuningOptions, base: ConfigRun, device: str) -> float:
+    """The time of the search: by default less on a CPU, where short steps need little."""
+    if options.budget_s != DEFAULT_TUNING_BUDGET_S or device.startswith("cuda") or base.step_ns is None:
+        return options.budget_s
+    return min(options.budget_s, max(MIN_DEFAULT_BUDGET_S, BUDGET_STEPS * base.step_ns.median * 1e-9))
 
 
 def _notes(result: SearchResult) -> Iterator[str]:

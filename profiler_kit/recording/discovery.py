@@ -5,6 +5,8 @@
 - A program that only calls ``backward`` trains without an optimizer of PyTorch. A step ends with a backward pass.
 - Other programs run inference. A step is a call of a model, or of the method of the model that calls it (``generate``).
 
+What comes first may be a weaker kind: a drawing of the model before its optimizer exists. A stronger one takes its place.
+
 Before the first step, the finder costs a function call per outermost call of a model. It then watches the calls of all modules
 for a few steps.
 """
@@ -22,8 +24,8 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from profiler_kit.recording.copies import OptimizerKeys, model_of_copy
 from profiler_kit.recording.cycles import find_cycle
 from profiler_kit.recording.modules import (
     attribute_names,
@@ -34,11 +36,12 @@ from profiler_kit.recording.modules import (
     owners,
     parameters_of,
 )
+from profiler_kit.recording.optimizer_steps import STEPS
 from profiler_kit.recording.outermost_calls import OutermostCalls
 from profiler_kit.recording.phases import replaced
-from profiler_kit.recording.sleeping import SleepingHook
 
 Source = Literal["optimizer", "backward", "call"]
+SOURCES: Final[tuple[Source, ...]] = ("optimizer", "backward", "call")  # the strongest first
 
 # The numbers of calls, or of backward passes, after which they can be steps if no optimizer exists. Each asks for all objects.
 PATIENCE: Final = (3, 10, 30, 100, 300)
@@ -65,7 +68,8 @@ class Loop:
     - `owners`: the classes of the outermost modules that hold the models, which the loop may never call as a whole.
     - `direct`: those of which it calls ``forward`` itself.
     - `others`: further modules that it calls: teachers, averages of the weights, frozen networks.
-    - `cycle`: the events of one step, as keys: ids of optimizers or of modules. `steps_before`: steps that are over.
+    - `cycle`: the events of one step, as keys: those of optimizers, or ids of modules. `steps_before`: steps that are over.
+    - `has_copies`: it makes models or optimizers anew, such as a copy of the model for each task.
     - `method`: the method of the model that is one step of inference, such as ``generate``; None for a call of the model.
     """
 
@@ -75,33 +79,35 @@ class Loop:
     owners: tuple[str, ...]
     others: tuple[nn.Module, ...]
     direct: tuple[nn.Module, ...]
-    device: torch.device
     cycle: tuple[int, ...]
     steps_before: int
+    has_copies: bool = False
     method: str | None = None
 
 
 class LoopFinder:
     """Watches a program from the import of torch on, and calls `on_loop` once, in the thread of the loop, as a step begins.
 
-    `on_event`, which `on_loop` sets, receives the events that can end a step.
-    `guarded` runs everything that the finder does at an event. `hook` is the installed hook of a program that runs already.
+    `on_event`, which `on_loop` sets, receives the events that can end a step. `on_stronger` is called when the steps of the
+    program turn out to end with stronger events than those of the loop that it has got; `resume` then looks for its loop.
+    `guarded` runs everything that the finder does at an event. With `watches_calls`, calls may be the steps.
     """
 
     def __init__(
         self,
         on_loop: Callable[[Loop], None],
         *,
+        on_stronger: Callable[[], None],
         guarded: Callable[[Callable[[], None]], None],
         first_step: int = 1,
-        hook: SleepingHook | None = None,
+        watches_calls: bool = True,
     ) -> None:
         self.on_event: Callable[[int], None] | None = None
         self._guarded = guarded
         self.counts: dict[Source, int] = {"optimizer": 0, "backward": 0, "call": 0}
-        self._on_loop = on_loop
+        self._on_loop, self._on_stronger = on_loop, on_stronger
         self._first_step = first_step
-        self._hook = hook
+        self._watches_calls = watches_calls
         self._source: Source | None = None
         self._events: dict[tuple[Source, int], list[int]] = {}  # of each source in each thread
         self._thread = 0
@@ -109,10 +115,11 @@ class LoopFinder:
         self._calls = OutermostCalls(self._before_outermost, self._after_outermost)  # of the loop, during the watch
         self._methods: set[str | None] = set()
         self._trained: set[int] = set()  # ids of the parameters of optimizers
+        self._keys = OptimizerKeys()
+        self._copied: set[int] = set()  # ids of models of which copies are called
         self._distinct = 1
         self._cycle: tuple[int, ...] | None = None
         self._patience = 1  # times `MAX_EVENTS`
-        self._is_in_optimizer_hook = False
         self._waits_for_training = False  # the model that was called last is in training mode
         self._hooks, self._call_hooks = ExitStack(), ExitStack()
 
@@ -122,17 +129,18 @@ class LoopFinder:
         is_main = self._thread == threading.main_thread().ident
         return not is_main or any(thread != self._thread for _, thread in self._events)
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether the program makes models or optimizers anew while its loop runs."""
+        return bool(self._copied) or self._keys.has_copies
+
     def install(self) -> None:
         """Wait for steps."""
-        if self._hook is None:
-            self._hooks.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
-        else:
-            self._hooks.callback(self._hook.sleep)
-            self._hook.listen(self._after_optimizer)
+        self._hooks.callback(STEPS.listen(after=self._after_optimizer))
         self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
         self._hooks.enter_context(replaced(torch, "compile", self._wrapped_compile))
-        if self._hook is not None and self._hook.has_fired:
-            return  # it trains, so calls are no steps
+        if not self._watches_calls:
+            return
         self._call_hooks.callback(register_module_forward_pre_hook(self._before_call).remove)
         self._call_hooks.callback(register_module_forward_hook(self._after_call, always_call=True).remove)
 
@@ -141,20 +149,15 @@ class LoopFinder:
         self._calls.stop()
         self._call_hooks.close()
         self._calls.called.clear()
-        if (
-            not self._is_in_optimizer_hook
-        ):  # torch iterates over them; after an error of ours, one that does nothing stays
-            self._hooks.close()
+        self._hooks.close()
 
     # ---- events
 
-    def _after_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if self._source is not None and self.on_event is None:
             self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
         self._call_hooks.close()  # a program that trains is not taken for inference
-        self._is_in_optimizer_hook = True
-        self._note("optimizer", id(optimizer))
-        self._is_in_optimizer_hook = False
+        self._guarded(lambda: self._handle("optimizer", self._keys.of(optimizer)))
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
@@ -210,7 +213,12 @@ class LoopFinder:
         self.counts[source] += 1
         thread = threading.get_ident()
         if self._source is not None and (source, thread) != (self._source, self._thread):
-            return
+            if SOURCES.index(source) >= SOURCES.index(self._source) or not self._is_loop(source):
+                return
+            if self.on_event is not None:
+                self._on_stronger()
+                return
+            self.resume(is_new=True)
         events = self._events.setdefault((source, thread), [])
         events.append(key)
         if len(events) > 2 * self._patience * MAX_EVENTS[source]:
@@ -237,16 +245,34 @@ class LoopFinder:
 
     # ---- the watch
 
-    def resume(self) -> None:
-        """Look for the loop again, and longer, with what was seen: its steps end with other events than it seemed."""
+    def resume(self, *, is_new: bool) -> None:
+        """Look for a new loop, or for the same one again, and longer: its steps end with other events than it seemed."""
         self._source = self._cycle = self.on_event = None
-        self._patience = LONGER
+        if is_new:
+            self._calls.stop()
+            self._calls.called.clear()
+            self._methods.clear()
+        else:
+            self._patience = LONGER
 
     def _start_watch(self, source: Source) -> None:
         self._source, self._thread = source, threading.get_ident()
         self._call_hooks.close()
         self._distinct = different_optimizers() if source == "optimizer" else 1
-        self._calls.watch(module for module in live(nn.Module) if is_model(module))
+        known = [module for module in live(nn.Module) if is_model(module)]
+        self._calls.watch(known, lambda module: self._represented(module, known))
+
+    def _represented(self, module: nn.Module, known: Iterable[nn.Module]) -> nn.Module | None:
+        """What a module stands for that is made during the watch: a model of which it is a copy, if there is one, or itself."""
+        if not is_model(module):
+            return None
+        called = sorted(self._calls.called.values(), key=self._is_trained, reverse=True)
+        model = model_of_copy(module, [*called, *known])
+        if model is None:
+            return module
+        if model is not module:
+            self._copied.add(id(model))
+        return model
 
     def _before_outermost(self, module: nn.Module) -> None:
         self._guarded(self._begin)
@@ -270,19 +296,21 @@ class LoopFinder:
         self._cycle = cycle
 
     def _begin(self) -> None:
-        """Hand the loop over, where a step begins: a hook of the optimizer must not change the hooks of optimizers."""
+        """Hand the loop over, where a step begins."""
         if self._cycle is not None and self.on_event is None and threading.get_ident() == self._thread:
             self._calls.stop()
             self._on_loop(self._loop(self._cycle))
 
+    def _is_trained(self, module: nn.Module) -> bool:
+        return any(id(p) in self._trained for p in parameters_of(module))
+
     def _loop(self, cycle: tuple[int, ...]) -> Loop:
         assert self._source is not None
         called = list(self._calls.called.values())
-        trained = [m for m in called if any(id(p) in self._trained for p in parameters_of(m))]
+        trained = [m for m in called if id(m) in self._copied or self._is_trained(m)]
         models = trained or called
         if not models and self._trained:
             models = holders(self._trained)
-        parameters: Iterable[torch.Tensor] = (p for model in models for p in parameters_of(model))
         attributes = attribute_names() if len(models) > 1 else {}
         others = [m for m in called if all(m is not other for other in models)]
         method = next(iter(self._methods)) if len(self._methods) == 1 and len(models) == 1 else None
@@ -293,9 +321,9 @@ class LoopFinder:
             owners=tuple(type(model).__name__ for model in owners(models, self._trained)),
             others=tuple(others),
             direct=tuple(m for m in called if id(m) in self._calls.direct),
-            device=next((p.device for p in parameters), torch.device("cpu")),
             cycle=cycle,
             steps_before=self.counts[self._source] // len(cycle),
+            has_copies=self.has_copies,
             method=method,
         )
 

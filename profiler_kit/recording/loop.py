@@ -20,10 +20,11 @@ from torch.profiler import profile, record_function
 from profiler_kit.errors import UsageError
 from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
+from profiler_kit.recording.copies import model_of_copy
 from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
 from profiler_kit.recording.outermost_calls import OutermostCalls, wrapped_forwards
-from profiler_kit.recording.phases import PhaseHooks
+from profiler_kit.recording.phases import PhaseHooks, replaced
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
 from profiler_kit.temporary_files import replacement
@@ -64,7 +65,8 @@ class Recorder:
         direct: Sequence[nn.Module] = (),
     ) -> None:
         self._direct = direct
-        self.device = next((parameter.device for parameter in parameters_of(model)), torch.device("cpu"))
+        devices = (parameter.device for parameter in parameters_of(model))
+        self.device = next((device for device in devices if device.type != "meta"), torch.device("cpu"))
         self.observations = Observations(device=self.device)
         self.models: tuple[nn.Module, ...] = tuple(models) or (model,)
         self._model = model
@@ -75,8 +77,11 @@ class Recorder:
         self._cuda = self.device.type == "cuda"
         self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer, others=others)
         self._forwards = ExitStack()  # the hooks of `direct`
+        self._copies = ExitStack()  # that of copies of the models
+        self._has_copies, self._others = False, tuple(others)
         self._searches, self._calls = False, OutermostCalls()
         self._first_traced, self._roots = 0, dict[str, nn.Module]()
+        self._traced_paths: dict[int, str] = {}
         self._stage: Stage = "warm-up"
         self._step = 0
         self._start_ns = self._warmup_start_ns = 0
@@ -133,6 +138,12 @@ class Recorder:
         self._hooks.before_work = before_work
         self._on_call = on_call
 
+    def follow_copies(self) -> None:
+        """Take calls of modules that are like a model for calls of it, from now on."""
+        if not self._has_copies and not self.is_done:
+            self._has_copies = True
+            self._copies.enter_context(replaced(nn.Module, "__call__", self._wrapped_call))
+
     def end_step(self, *, is_kept: bool = True) -> bool:
         """The current step ends and the next begins. Returns whether the recording is over.
 
@@ -185,6 +196,7 @@ class Recorder:
         self._hooks.remove()
         self._calls.stop()
         self._patches.close()
+        self._copies.close()
         self._forwards.close()
 
     # ---- stages
@@ -333,7 +345,7 @@ class Recorder:
         self._hooks.mark = self._trace_phase
         self._hooks.around_call = partial(marked_call, "")
         self._hooks.install(around_model=False)  # the mark of the model must lie inside the mark of the phase
-        paths = self._paths()
+        paths = self._traced_paths = self._paths()
         self._roots = {paths[id(model)]: model for model in self.models}
         self._patches.enter_context(wrapped_calls(paths, self._around_call))
         self._synchronize()
@@ -382,6 +394,37 @@ class Recorder:
             return self._around_call(next((path for path, model in self._roots.items() if model is module), ""), call)
         return self._hooks.around_forward(module, args, kwargs, call)
 
+    def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            model = None if self._hooks.is_in_call else self._represented(module)
+            if model is None or model is module:
+                return original(module, *args, **kwargs)
+            return self._around_copy(module, model, args, kwargs, lambda: original(module, *args, **kwargs))
+
+        return call
+
+    def _represented(self, module: nn.Module) -> nn.Module | None:
+        """The model that `module` is or of which it is a copy; None if it is another one."""
+        if any(module is known for known in (*self.models, *self._others)):
+            return module
+        return model_of_copy(module, self.models) if self._has_copies else None
+
+    def _around_copy(
+        self, module: nn.Module, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
+    ) -> Any:
+        """The result of `call`, a call of `module`, a copy of `model`."""
+        if self._stage != "traced":
+            return self._hooks.around_forward(module, args, kwargs, call)
+        path = next((path for path, root in self._roots.items() if root is model), "")
+        prefix = f"{path}." if path else ""
+        parts = {id(part): uncompiled_path(f"{prefix}{name}") for name, part in module.named_modules() if name}
+        self._traced_paths.update(parts)
+        try:
+            return self._around_call(path, call)
+        finally:
+            for part in parts:
+                self._traced_paths.pop(part, None)
+
     def _finish_trace(self) -> None:
         assert self._profiler is not None
         observed, profiler, self._profiler = self.observations, self._profiler, None
@@ -412,8 +455,10 @@ class Recorder:
         if self._stage == "warm-up" and is_forward:  # timed steps must not wait for this
             observed = self.observations
             observed.arguments = describe_arguments(args, dict(kwargs))
+            represented = self._represented(model)
+            represented = model if represented is None else represented  # a module may have a length of 0, or none
             call = ObservedCall(
-                model=id(inner_model(model)), arguments=observed.arguments, has_gradients=torch.is_grad_enabled()
+                model=id(inner_model(represented)), arguments=observed.arguments, has_gradients=torch.is_grad_enabled()
             )
             observed.calls.append(call)
             observed.signatures.setdefault(call.model, set()).add(observed.arguments.signature)

@@ -23,6 +23,8 @@ from profiler_kit.recording.phases import replaced
 
 Terms = tuple[str | None, ...]
 
+OUTPUT: Final = "output"  # a term: the output of a model, which computes its loss by other operators than losses
+
 _MAX_NODES: Final = 10_000
 _NODE: Final = re.compile(r"(?:Cudnn)?(?P<name>\w*(?:Loss|KlDiv|CrossEntropy\w*?))(?:2[dD])?Backward\d+")
 # A node that adds, scales, selects or averages: its inputs are terms of the same loss.
@@ -30,6 +32,8 @@ _LINEAR: Final = re.compile(
     r"(?:Add|Sub|Rsub|Mul|Div|Neg|Sum|Mean|Nansum|Stack|Cat|Unbind|Select|Slice|Split|Squeeze|Unsqueeze|View|UnsafeView|Reshape"
     r"|ReshapeAlias|Expand|ToCopy|Clone|Alias|Permute|T|Transpose|_DDPSink)Backward\d*"
 )
+# A node that changes no element, or all of them by a constant, such as the number of accumulated batches.
+_SCALING: Final = re.compile(r"(?:Mul|Div|View|UnsafeView|Squeeze|Unsqueeze|ToCopy|Clone|Alias|_DDPSink)Backward\d*")
 _NO_WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -66,8 +70,8 @@ class LossWatch:
     """Names the terms of the backward passes in the thread that calls `start`, in two steps or until `stop`.
 
     A term is named by the outermost module that computes it and is none of `models` and not torch's; else by its function of
-    ``torch.nn.functional``, its node, or the class of its autograd function. What the loop computes by other operators has no
-    name. `guarded` runs what is ours.
+    ``torch.nn.functional``, its node, or the class of its autograd function, wherever it is computed. A loss without such a term
+    is `OUTPUT`, if a model returns it. What the loop computes by other operators has no name. `guarded` runs what is ours.
     """
 
     def __init__(self, models: Sequence[nn.Module], guarded: Callable[[Callable[[], None]], None]) -> None:
@@ -78,6 +82,7 @@ class LossWatch:
         self._functions, self._modules = _Calls(), _Calls()
         self._names: dict[int, tuple[nn.Module, str | None]] = {}
         self._hooks = ExitStack()
+        self.is_watching = False
 
     @property
     def losses(self) -> Sequence[Terms]:
@@ -93,7 +98,7 @@ class LossWatch:
 
     def start(self) -> None:
         """Watch the next backward passes."""
-        self._thread = threading.get_ident()
+        self._thread, self.is_watching = threading.get_ident(), True
         self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
         if has_compiled():  # it would compile again what calls a replaced function
             return
@@ -103,6 +108,7 @@ class LossWatch:
 
     def stop(self) -> None:
         """Remove the hooks."""
+        self.is_watching = False
         self._hooks.close()
         self._names.clear()
 
@@ -132,8 +138,7 @@ class LossWatch:
             kind = type(module)
             parts = nn.Module.modules(module) if "_modules" in vars(module) else ()
             is_model = any(id(part) in self._parts for part in parts)
-            is_torch = kind.__module__.partition(".")[0] == "torch"
-            self._names[id(module)] = module, None if is_model or is_torch else kind.__name__
+            self._names[id(module)] = module, None if is_model or _is_of_torch(kind) else kind.__name__
         return self._names[id(module)][1]
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,15 +150,17 @@ class LossWatch:
         return backward
 
     def _note(self, tensors: Any) -> None:
-        terms = tuple(dict.fromkeys(self._terms(tensors)))
+        roots = [leaf.grad_fn for leaf in pytree.tree_leaves(tensors) if isinstance(leaf, Tensor)]
+        roots = [root for root in roots if root is not None]
+        terms = tuple(dict.fromkeys(self._terms(roots)))
+        if terms == (None,) and all(map(self._is_output, roots)):
+            terms = (OUTPUT,)
         if terms and terms not in self._steps[-1]:
             self._steps[-1].append(terms)
 
-    def _terms(self, tensors: Any) -> Iterator[str | None]:
-        """The terms of the sum that `tensors` are, the nearest first."""
-        roots = [leaf.grad_fn for leaf in pytree.tree_leaves(tensors) if isinstance(leaf, Tensor)]
-        waiting: list[Any] = [root for root in roots if root is not None]
-        seen = set(waiting)
+    def _terms(self, roots: Sequence[Any]) -> Iterator[str | None]:
+        """The terms of the sum that the nodes `roots` end, the nearest first."""
+        waiting, seen = list(roots), set(roots)
         for node in waiting:
             name, is_term = self._name_of_node(node)
             if is_term or _LINEAR.fullmatch(node.name()) is None:
@@ -163,19 +170,35 @@ class LossWatch:
             seen.update(inputs)
             waiting += inputs[: _MAX_NODES - len(waiting)]
 
+    def _is_output(self, node: Any) -> bool:
+        """Whether a model computes the value of `node`, or all but a factor of it."""
+        for _ in range(_MAX_NODES):
+            if self._modules.of_node(node._sequence_nr()) is not None:
+                return True
+            inputs = [n for n, _ in node.next_functions if n is not None]
+            if len(inputs) != 1 or _SCALING.fullmatch(node.name()) is None:
+                break
+            (node,) = inputs
+        return False
+
     def _name_of_node(self, node: Any) -> tuple[str | None, bool]:
         """The name of the term that `node` ends, and whether it ends one."""
-        number = node._sequence_nr()
+        number, module = node._sequence_nr(), None
         if number < NO_SEQUENCE:
             module, function = self._modules.of_node(number), self._functions.of_node(number)
             if module is not None and self._modules.names[module] is not None:
                 return self._modules.names[module], True
             if function is not None:
                 return self._functions.names[function], True
-            if module is not None and _NODE.fullmatch(node.name()) is None:
-                return None, True  # of a model
         own = getattr(node, "_forward_cls", None)
-        return (own.__name__, True) if isinstance(own, type) else _name_of_operator(node)
+        if not isinstance(own, type):
+            return _name_of_operator(node)
+        is_layer = module is not None and any(len(made.shape) for made in node._input_metadata)
+        return (None if is_layer or _is_of_torch(own) else own.__name__), True
+
+
+def _is_of_torch(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "torch"
 
 
 def loss_functions() -> tuple[str, ...]:

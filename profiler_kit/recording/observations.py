@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils import _pytree as pytree
 
 from profiler_kit.records.counts import Phase
@@ -48,7 +49,13 @@ def describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Argumen
 
 
 def _on_meta(tensor: Tensor) -> Tensor:
-    return torch.empty_like(tensor.detach(), device="meta").requires_grad_(tensor.requires_grad)
+    """`tensor` without memory. Inside a transform of ``torch.func`` it has the shape that the model sees there."""
+    size, stride, dtype = tensor.shape, tensor.stride() if tensor.layout == torch.strided else (), tensor.dtype
+    is_wrapped, needs_gradient = torch._C._functorch.is_functorch_wrapped_tensor(tensor), tensor.requires_grad
+    with temporarily_clear_interpreter_stack():  # of the transforms
+        if is_wrapped:
+            return torch.empty_strided(size, stride, dtype=dtype, device="meta")
+        return torch.empty_like(tensor.detach(), device="meta").requires_grad_(needs_gradient)
 
 
 @dataclass(slots=True, kw_only=True)

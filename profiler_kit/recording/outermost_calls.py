@@ -12,15 +12,16 @@ import torch
 from torch import nn
 
 from profiler_kit.meta.compilation import has_compiled
-from profiler_kit.meta.ownership import Call, wrapped_calls
+from profiler_kit.meta.ownership import Call
 from profiler_kit.recording.phases import replaced
 
 OnCall = Callable[[nn.Module], None]
+Represented = Callable[[nn.Module], nn.Module | None]
 Around = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Call], Any]
 
 
 def _do_nothing(_: nn.Module) -> None:
-    """What happens at a call where nobody listens."""
+    """What happens at a call where nobody listens; what a module that is not watched stands for."""
 
 
 @contextmanager
@@ -63,40 +64,48 @@ class OutermostCalls:
         self.direct: set[int] = set()
         self._before, self._after = before, after
         self._modules: dict[int, nn.Module] = {}
+        self._represented: Represented = _do_nothing
         self._thread = self._depth = 0
         self._watch = ExitStack()
 
-    def watch(self, modules: Iterable[nn.Module]) -> None:
-        """Notice calls of `modules` from now on."""
+    def watch(self, modules: Iterable[nn.Module], represented: Represented = _do_nothing) -> None:
+        """Notice calls of `modules` from now on, and as calls of ``represented(module)`` those of others, if that is one."""
         self._thread = threading.get_ident()
         self._modules = {id(module): module for module in modules}
-        self._watch.enter_context(wrapped_calls({key: str(key) for key in self._modules}, self._around_call))
+        self._represented = represented
+        self._watch.enter_context(replaced(nn.Module, "__call__", self._wrapped_call))
         self._watch.enter_context(wrapped_forwards(self._modules.values(), self._around_forward))
 
     def stop(self) -> None:
         """Notice no further calls, at any time."""
         self._watch.close()
-        self._modules = {}
+        self._modules, self._represented = {}, _do_nothing
 
-    def _around_call(self, key: str, call: Call) -> Any:
-        module = self._modules.get(int(key))
-        if module is None or not self._is_watched():
+    def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return self._around_call(module, lambda: original(module, *args, **kwargs))
+
+        return call
+
+    def _around_call(self, module: nn.Module, call: Call) -> Any:
+        if self._depth or not self._is_watched():
             return call()
-        if self._depth == 0:
-            self._before(module)
-            self.called.setdefault(id(module), module)
+        known = module if id(module) in self._modules else self._represented(module)
+        if known is None:
+            return call()
+        self._before(known)
+        self.called.setdefault(id(known), known)
         self._depth += 1
         try:
             return call()
         finally:
             self._depth -= 1
-            if self._depth == 0:
-                self._after(module)
+            self._after(known)
 
     def _around_forward(self, module: nn.Module, _args: Any, _kwargs: Any, call: Call) -> Any:
         if self._depth == 0 and self._is_watched():
             self.direct.add(id(module))
-        return self._around_call(str(id(module)), call)
+        return self._around_call(module, call)
 
     def _is_watched(self) -> bool:
         is_in_backward = torch._C._current_autograd_node() is not None

@@ -21,11 +21,11 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import dataloader
 
 from profiler_kit.meta.ownership import Call
 from profiler_kit.recording.modules import parameters_of
+from profiler_kit.recording.optimizer_steps import STEPS
 from profiler_kit.records.counts import Phase
 
 OnForward = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], bool]
@@ -73,7 +73,7 @@ class PhaseHooks:
         self.around_call: Callable[[Call], Any] = _call  # runs each call of ``torch.compile(model)``
         self.before_work: Callable[[], None] = _do_nothing
         self.on_error: Callable[[Exception], None] = _raise
-        self._is_in_optimizer_hook = self._has_failed = False
+        self._has_failed = False
         self.models = models
         self._others = others
         self._on_forward = on_forward
@@ -108,14 +108,11 @@ class PhaseHooks:
             for module in self._others:
                 hooks.callback(module.register_forward_pre_hook(_Hook(self._before_other), prepend=True).remove)
                 hooks.callback(module.register_forward_hook(_Hook(self._after_other), always_call=True).remove)
-            hooks.callback(register_optimizer_step_pre_hook(self._before_optimizer).remove)
-            hooks.callback(register_optimizer_step_post_hook(self._after_optimizer).remove)
+            hooks.callback(STEPS.listen(before=self._before_optimizer, after=self._after_optimizer))
             self._hooks = hooks.pop_all()
 
     def remove(self) -> None:
         """Remove all hooks. The model and torch are as before."""
-        if self._is_in_optimizer_hook:  # torch iterates over them; after an error of ours, those that do nothing stay
-            return
         self._hooks.close()
         self._hooks = ExitStack()
 
@@ -178,7 +175,7 @@ class PhaseHooks:
     def _leave_forward(self) -> None:
         if self._is_evaluation:
             self._is_evaluation = False
-            self._leave("other", "other")
+            self._leave("other", self._between)
         else:
             self._leave("forward", self._after_call())
 
@@ -320,22 +317,18 @@ class PhaseHooks:
             try:
                 return original(optimizer, *args, **kwargs)
             finally:
-                self._leave("optimizer", "other")
+                self._leave("optimizer", self._between)  # the loop may be computing its loss
 
         return zero_grad
 
-    def _before_optimizer(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if self._is_watched() and "optimizer" not in self._open:
-            self._is_in_optimizer_hook = True
             self._safely(self._on_optimizer, optimizer)
             self._enter("optimizer")
-            self._is_in_optimizer_hook = False
 
-    def _after_optimizer(self, *_: Any) -> None:
+    def _after_optimizer(self, _: torch.optim.Optimizer) -> None:
         if self._is_watched():
-            self._is_in_optimizer_hook = True
             self._leave("optimizer", "other")
-            self._is_in_optimizer_hook = False
 
 
 @contextmanager

@@ -128,7 +128,8 @@ class Chart:
       with what kernels or operators do, ``idle:`` with its cause, or None; `boxes`, each with lane, start, end (ns from the start
       of the step), the index of its name, 1 if it belongs to another step, and of events the index of their `facts`
       (operator, module, line and launch, "" if unknown) and the start of the launch; `step_ns`, the length on the host. Of
-      timelines that are shown together, `shared_ns`: the range of all of them, from the start of this one.
+      timelines that are shown together, `shared_ns`: the range of all of them, from the start of this one, and the name of
+      their `clock`.
     - ``tree``: `sides`, two labels; `figures`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`,
       `path`, `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key the
       figures of both sides including children, None where the module does not exist.

@@ -56,6 +56,21 @@ class HostCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepRepair:
+    """The replay of `steps` steps without the profiler, before and after the finding with the number `finding` is repaired.
+
+    Times are from the start of the first step. The saving of the finding is ``1 - after_ns / before_ns``.
+    """
+
+    finding: int
+    steps: int
+    before_ns: int
+    after_ns: int
+    before: tuple[Span, ...]
+    after: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimeline:
     """The lanes of one step, from its start on the host to the end of its work on the device.
 
@@ -64,6 +79,7 @@ class StepTimeline:
     - `omitted`: the number of spans that were left out because they are the shortest.
     - `calls`: the calls of host threads in the step, as trees.
     - `clock_ns`: how far its clock is ahead of that of the other ranks; None if it is not known.
+    - `repair`: what the finding that saves most would change, from the replay of the trace; None without one.
     """
 
     step: int | None
@@ -75,6 +91,7 @@ class StepTimeline:
     omitted: int = 0
     calls: tuple[HostCall, ...] = ()
     clock_ns: int | None = None
+    repair: StepRepair | None = None
 
     def is_of_another_step(self, span: Span) -> bool:
         """Whether `span` belongs to another step, or to none."""

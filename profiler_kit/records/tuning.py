@@ -205,6 +205,14 @@ class CodeBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrecisionError:
+    """The error against float64 of a configuration with another precision: ``no-tf32``, ``matmul_tf32``, ``amp_bf16``."""
+
+    config: str
+    max_relative_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuningAnswer:
     """An answer: accepted changes, and what they gain. The fields are those of `Tuning`.
 
@@ -239,6 +247,7 @@ class Tuning(Views, Saved, kind="tuning"):
       a limit.
     - `reduced`: the answer with reduced precision; None without one. The other fields are of the answer with the precision of
       the baseline.
+    - `errors`: of the other precisions, beside that of the baseline, where an answer reduces it.
     - `reachable`: the share of the baseline's step that the best single change may save, by the replay of its trace.
     - `processes`: the number of processes. `wall_ns`: the time of the search and the final measurement.
     """
@@ -259,6 +268,7 @@ class Tuning(Views, Saved, kind="tuning"):
     code: tuple[CodeBlock, ...] = ()
     error_limit: float | None = None
     reduced: TuningAnswer | None = None
+    errors: tuple[PrecisionError, ...] = ()
     reachable: float | None = None
     processes: int = 0
     wall_ns: int = 0

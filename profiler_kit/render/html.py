@@ -27,7 +27,17 @@ from profiler_kit.render._text import one_line, without_commands
 
 # The page may run its own script and style, and nothing else.
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-_SCRIPTS: Final = ("base.js", "canvas.js", "charts.js", "icicle.js", "timeline.js", "tree.js", "tables.js", "page.js")
+_SCRIPTS: Final = (
+    "base.js",
+    "canvas.js",
+    "charts.js",
+    "icicle.js",
+    "perfetto.js",
+    "timeline.js",
+    "tree.js",
+    "tables.js",
+    "page.js",
+)
 MAX_OPEN: Final = 6  # a page with more sections of details with charts shows them folded
 MAX_LEAD: Final = 130  # characters of a first sentence in large type
 

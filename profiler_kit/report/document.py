@@ -15,7 +15,7 @@ from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import dumps
 from profiler_kit.report import memory, sentences, tables, trace_sections
 from profiler_kit.report.charts import reports as charts
-from profiler_kit.report.charts.traces import call_chart, timeline_chart
+from profiler_kit.report.charts.traces import call_chart, repair_charts, timeline_chart
 from profiler_kit.report.columns.column import WorkUnit, page_table
 from profiler_kit.report.columns.counts import UNCOUNTED_COLUMNS
 from profiler_kit.report.columns.memory import WORKSPACE_COLUMNS
@@ -96,6 +96,8 @@ def _page(view: View, work: Callable[[View], Iterator[Section]], timeline: StepT
     yield from _phases(report, selected) if selected else ()
     if timeline:
         yield Section(title="Timeline", blocks=(*timeline_chart(timeline), *call_chart(timeline)))
+        if repairs := tuple(repair_charts(timeline)):
+            yield Section(title="Before and after", blocks=repairs)
     if shown and selected:
         yield from trace_sections.idle_sections(shown, top, view.depth, lead=_busy(selected))
     yield from work(view)

@@ -55,6 +55,12 @@ def traces_document(
             for chart in _step_charts(timeline, _timeline_name(report, index), shared)
         ]
         sections.insert(place, Section(title="Timeline", blocks=tuple(drawings)))
+        repairs = [
+            chart
+            for index, timeline in sorted(timelines.items())
+            for chart in charts.repair_charts(timeline, _timeline_name(report, index))
+        ]
+        sections[place + 1 : place + 1] = [Section(title="Before and after", blocks=tuple(repairs))] if repairs else []
     return Document(
         title=short_path(report.traces[0].file) if len(report.traces) == 1 else f"{len(report.traces)} traces",
         origin=origin(next(map(trace_sentences.devices, report.traces), ""), report.created, report.tool),

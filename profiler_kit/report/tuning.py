@@ -170,11 +170,8 @@ def _effects(tuning: Tuning, after: TuningSide) -> str:
 
 
 def _errors_by_precision(tuning: Tuning) -> str:
-    """The error of the baseline, and of each change that reduces the precision and was checked."""
-    errors = {"baseline": tuning.baseline.max_relative_error}
-    for attempt in tuning.attempts:
-        if attempt.reduced and attempt.max_relative_error is not None:
-            errors[attempt.change] = attempt.max_relative_error
+    """The error of the baseline, and of each other precision; empty without one."""
+    errors = {"baseline": tuning.baseline.max_relative_error, **{e.config: e.max_relative_error for e in tuning.errors}}
     return ", ".join(f"{name} {error_text(error)}" for name, error in errors.items()) if len(errors) > 1 else ""
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler_kit.simulation.graph import NEVER_NS, NONE, Graph, Ints
+from profiler_kit.simulation.graph import NEVER_NS, NONE, Graph, Ints, Mask
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -28,9 +28,18 @@ class Replay:
 
         The end of a recording lengthens its last step. Less work never makes this time longer, unlike a median of steps.
         """
-        step, inside = self.graph.step, self.end_ns > NEVER_NS // 2
-        inside &= (step != NONE) & (step < max(self.graph.steps - 1, 2))
-        return int(self.end_ns[inside].max() - self.start_ns[inside].min()) if inside.any() else 0
+        inside = self._counted
+        return int(self.end_ns[inside].max()) - self.first_ns if inside.any() else 0
+
+    @property
+    def first_ns(self) -> int:
+        """The start of the first work that `total_ns` counts."""
+        return int(self.start_ns[self._counted].min(initial=NEVER_NS // -2))
+
+    @property
+    def _counted(self) -> Mask:
+        inside: Mask = (self.graph.step != NONE) & (self.graph.step < max(self.graph.steps - 1, 2))
+        return inside & (self.end_ns > NEVER_NS // 2)
 
 
 def simulate(graph: Graph) -> Replay:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from profiler_kit.attribution.busy_time import event_devices
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline, idle_gaps
 from profiler_kit.attribution.host_time import host_waits
 from profiler_kit.attribution.result import Attribution
@@ -75,7 +76,8 @@ class StepModel:
     """The steps of a trace, as a graph that the profiler's cost can be taken out of.
 
     `traced`: the graph of the trace. `untraced`: the graphs without the profiler, for its usual, least and largest cost.
-    `idle_ns`: the idle time of the device in these steps, by cause. `span_ns`: the idle and the busy time.
+    `idle_ns`: the idle time of the device in these steps, by cause. `span_ns`: the idle and the busy time. `lanes`: the names
+    of host threads and streams, by the number of the lane. `phase`: of each node, its number in `TRACE_PHASES`, or NONE.
     """
 
     traced: Graph
@@ -83,6 +85,8 @@ class StepModel:
     labels: Labels
     idle_ns: Ints
     span_ns: int
+    lanes: tuple[str, ...]
+    phase: Bytes
 
     @cached_property
     def steps_ns(self) -> tuple[int, ...]:
@@ -103,6 +107,10 @@ class StepModel:
     def savings(self, change: Change) -> tuple[float, ...]:
         """Return the share of the step that `change` takes with it, for the usual, least and largest cost of the profiler."""
         return tuple(self.saving(change, cost=cost) for cost in range(len(self.untraced)))
+
+    def changed(self, change: Change) -> Graph:
+        """Return the steps without the profiler after `change`."""
+        return self._without(self.untraced[USUAL], change)
 
     def _without(self, graph: Graph, change: Change) -> Graph:
         if sites := [claim for claim in change.claims if claim.pool == "site"]:
@@ -187,7 +195,40 @@ def step_model(
         labels=labels,
         idle_ns=idle_ns,
         span_ns=span_ns,
+        lanes=_lane_names(attribution, trace),
+        phase=_phases(attribution, trace),
     )
+
+
+def _lane_names(attribution: Attribution, trace: TraceGraph) -> tuple[str, ...]:
+    """Return the names of the lanes of a graph: host threads first, then streams."""
+    graph, table = trace.graph, attribution.table
+    number, devices = event_devices(attribution)
+    names = []
+    for lane in range(int(graph.lane.max(initial=NONE)) + 1):
+        nodes = np.flatnonzero(graph.lane == lane)
+        if not len(nodes) or not graph.is_device[nodes[0]]:
+            names.append("host" if lane == 0 else f"host {lane + 1}")
+            continue
+        event = int(trace.event[nodes[0]])
+        title = "device" if len(devices) == 1 else f"device {devices[number[event]]}"
+        names.append(f"{title}: stream {table.streams[table.stream[attribution.device.rows[event]]].stream}")
+    return tuple(names)
+
+
+def _phases(attribution: Attribution, trace: TraceGraph) -> Bytes:
+    """Return the phase of each node. Host work has that of the launch or the wait that follows it on its lane."""
+    graph, event = trace.graph, trace.event
+    phase = np.where(
+        graph.is_device, NONE, np.append(attribution.host.phase, NONE)[np.where(graph.is_device, NONE, event)]
+    )
+    for lane in np.unique(graph.lane[~graph.is_device]).tolist():
+        nodes = np.flatnonzero(graph.lane == lane)
+        following = np.where(event[nodes] != NONE, np.arange(len(nodes)), len(nodes))
+        following = np.minimum.accumulate(following[::-1])[::-1]
+        phase[nodes] = np.append(phase[nodes], NONE)[following]
+    of_device = np.append(attribution.device.phase, NONE)[np.where(graph.is_device, event, NONE)]
+    return np.where(graph.is_device, of_device, phase).astype(np.int8)
 
 
 def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, int]:

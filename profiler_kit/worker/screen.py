@@ -228,7 +228,7 @@ def _take_turns(
     deadline_ns = time.perf_counter_ns() + round(budget_s * 1e9)
     step_ns = max(before.step_ns, after.step_ns)
     while len(turns) < LOOKS[-1]:
-        if len(turns) >= 2 and time.perf_counter_ns() > deadline_ns:
+        if len(turns) >= LOOKS[0] and time.perf_counter_ns() > deadline_ns:
             break
         if len(turns) in LOOKS and _is_decided(before, after, turns):
             break

@@ -290,7 +290,7 @@ def test_a_comparison_has_an_aligned_tree_that_folds(open_page: OpenPage) -> Non
 
 def test_the_timeline_zooms(open_page: OpenPage) -> None:
     opened = open_page("inspected")
-    figure = opened.page.locator("figure.timeline")
+    figure = opened.page.locator("figure.timeline").first
     figure.scroll_into_view_if_needed()
     figure.locator("canvas").wait_for()
 
@@ -328,7 +328,7 @@ def test_the_timeline_zooms(open_page: OpenPage) -> None:
 
 def test_the_timeline_measures_and_the_wheel_scrolls_the_page(open_page: OpenPage) -> None:
     opened = open_page("overlapping steps")
-    figure = opened.page.locator("figure.timeline")
+    figure = opened.page.locator("figure.timeline").first
     figure.scroll_into_view_if_needed()
     figure.locator("canvas").wait_for()
     box = figure.locator(".chart").bounding_box()
@@ -356,7 +356,7 @@ def test_the_timeline_measures_and_the_wheel_scrolls_the_page(open_page: OpenPag
 def test_a_click_on_a_kernel_shows_where_it_comes_from(open_page: OpenPage) -> None:
     opened = open_page("inspected")
     data = timeline_of("inspected")
-    figure = opened.page.locator("figure.timeline")
+    figure = opened.page.locator("figure.timeline").first
     figure.scroll_into_view_if_needed()
     figure.locator("canvas").wait_for()
     box = figure.locator(".chart").bounding_box()
@@ -401,7 +401,7 @@ def test_a_click_on_a_kernel_shows_where_it_comes_from(open_page: OpenPage) -> N
 def test_the_boxes_of_a_timeline_are_reached_by_keyboard(open_page: OpenPage) -> None:
     opened = open_page("inspected")
     boxes = timeline_of("inspected")["boxes"]
-    figure = opened.page.locator("figure.timeline")
+    figure = opened.page.locator("figure.timeline").first
     figure.scroll_into_view_if_needed()
     figure.locator("canvas").wait_for()
     figure.locator(".chart").focus()
@@ -433,9 +433,9 @@ def test_the_timelines_of_ranks_show_the_same_time(open_page: OpenPage) -> None:
         block.data["shared_ns"]
         for section in PAGES["ranks on one clock"]().sections
         for block in section.blocks
-        if isinstance(block, Chart) and block.kind == "timeline"
+        if isinstance(block, Chart) and block.name == "timeline"
     ]
-    assert len(shared) == charts.count() == 2
+    assert len(shared) == 2
     assert len({end - start for start, end in shared}) == 1
     for number in range(2):
         charts.nth(number).scroll_into_view_if_needed()
@@ -469,3 +469,86 @@ def test_every_control_is_reached_by_tab(open_page: OpenPage) -> None:
     for _ in opened.page.evaluate(remaining):
         opened.page.keyboard.press("Tab")
     assert opened.page.evaluate(remaining) == []
+
+
+# A window that answers as Perfetto does, from `origin`, and keeps what it gets.
+PERFETTO = """(origin) => {
+  window.sent = [];
+  const channel = new MessageChannel();
+  window.open = (url) => {
+    window.opened = url;
+    channel.port1.postMessage = (message, target) => {
+      window.sent.push([message, target]);
+      if (message === "PING") dispatchEvent(new MessageEvent("message", { data: "PONG", origin, source: channel.port1 }));
+    };
+    return channel.port1;
+  };
+}"""
+SENT = """() => {
+  const [message, target] = window.sent.find(([message]) => message.perfetto);
+  return [JSON.parse(new TextDecoder().decode(message.perfetto.buffer)), message.perfetto.title, target];
+}"""
+
+
+def _open_in_perfetto(opened: Opened, origin: str) -> None:
+    opened.page.evaluate(PERFETTO, origin)
+    figure = opened.page.locator("figure.timeline").first
+    figure.scroll_into_view_if_needed()
+    figure.locator("canvas").wait_for()
+    figure.get_by_role("button", name="Open in Perfetto").click()
+    opened.eventually(lambda: opened.page.evaluate("window.sent.length > 0"))
+
+
+def test_perfetto_gets_the_boxes_of_the_timeline(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    data = timeline_of("inspected")
+    _open_in_perfetto(opened, "https://ui.perfetto.dev")
+    opened.eventually(lambda: opened.page.evaluate("window.sent.some(([message]) => message.perfetto)"))
+    sent, title, target = opened.page.evaluate(SENT)
+    assert opened.page.evaluate("window.opened") == target == "https://ui.perfetto.dev"
+    assert title == opened.page.locator("figure.timeline .chart").first.get_attribute("aria-label")
+    lanes = {event["tid"]: event["args"]["name"] for event in sent["traceEvents"] if event["name"] == "thread_name"}
+    assert [lanes[tid] for tid in sorted(lanes)] == data["lanes"]
+    slices = [event for event in sent["traceEvents"] if event["ph"] == "X"]
+    assert len(slices) == len(data["boxes"])
+    for event, box in zip(slices, data["boxes"], strict=True):
+        assert (lanes[event["tid"]], event["name"]) == (data["lanes"][box[0]], data["names"][box[3]])
+        assert event["ts"] * 1e3 == pytest.approx(box[1], abs=0.01)
+        assert -0.01 < box[2] - box[1] - event["dur"] * 1e3 < 4.01
+    launched = next(i for i, box in enumerate(data["boxes"]) if len(box) > 6 and data["facts"][box[5]][3])
+    assert slices[launched]["args"]["launch"] == data["facts"][data["boxes"][launched][5]][3]
+
+
+def test_no_other_page_gets_the_trace(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    _open_in_perfetto(opened, "https://example.org")
+    opened.page.wait_for_timeout(400)
+    assert opened.page.evaluate(
+        "window.sent.every(([message, target]) => message === 'PING' && target === window.opened)"
+    )
+
+
+def test_where_no_window_opens_the_page_names_the_command(open_page: OpenPage) -> None:
+    opened = open_page("inspected")
+    opened.page.evaluate("window.open = () => null")
+    figure = opened.page.locator("figure.timeline").first
+    figure.scroll_into_view_if_needed()
+    figure.get_by_role("button", name="Open in Perfetto").click()
+    assert "--annotate" in figure.locator("output").inner_text()
+
+
+def test_before_and_after_show_the_same_time(open_page: OpenPage) -> None:
+    opened = open_page("overlapping steps")
+    section = opened.page.locator("section", has=opened.page.locator("h2", has_text="Before and after"))
+    figures = section.locator("figure.timeline")
+    assert figures.count() == 2
+    for figure in figures.all():
+        figure.scroll_into_view_if_needed()
+        figure.locator("canvas").wait_for()
+    figures.last.get_by_label("Zoom in").click()
+    views = [str(figure.locator(".chart").get_attribute("data-view")) for figure in figures.all()]
+    assert views[0] == views[1] != "null"
+    other = opened.page.locator("figure.timeline").first
+    other.scroll_into_view_if_needed()
+    other.locator("canvas").wait_for()
+    assert other.locator(".chart").get_attribute("data-view") is None, "the trace has another clock than the replay"

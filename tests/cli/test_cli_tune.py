@@ -196,6 +196,22 @@ def test_a_model_in_python_is_tuned(device: SimulatedDevice) -> None:
         profiler_kit.tune("net.py", labels=(1,))
 
 
+@pytest.mark.parametrize(("inputs", "goal"), [("", "throughput"), ("example_inputs = torch.zeros(4, 3, 8, 8)", "time")])
+def test_the_goal_is_throughput_where_nothing_states_the_batch(
+    inputs: str, goal: str, net: Path, device: SimulatedDevice
+) -> None:
+    net.write_text(NET.replace("example_inputs = torch.zeros(4, 3, 8, 8)", inputs))
+    device.times = {}
+    assert main([*COMMAND, "-q", "-o", "tuned.json"]) == 0
+    saved = read_saved("tuned.json")
+    assert isinstance(saved, Tuning)
+    assert saved.options.goal == goal
+    assert main([*COMMAND, "-q", "--goal", "time", "-o", "tuned.json"]) == 0
+    saved = read_saved("tuned.json")
+    assert isinstance(saved, Tuning)
+    assert saved.options.goal == "time"
+
+
 def test_reasons_from_python_name_arguments(device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     device.failures = {"amp_bf16": "too slow; raise --budget"}
     tuning = profiler_kit.tune(torch.nn.Linear(4, 2), torch.zeros(2, 4), device="cpu", changes=["amp_bf16"])

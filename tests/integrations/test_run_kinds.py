@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_programs import COUNTS, PROGRAMS, SESSION
+from training_programs import BATCH, COUNTS, PROGRAMS, SESSION
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.jobs
@@ -23,6 +23,7 @@ RUN = (
 )  # fmt: skip
 STEPS = 200
 RANKS = "two-ranks"
+NEW_MODELS = ("copies", "folds", "functional-ensemble")  # a session sees calls of its own model
 SEVERAL_MODELS = ("adversarial", "adversarial-blocks")  # a session takes one model, and does not count here
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
@@ -63,7 +64,7 @@ def test_every_bit_is_as_without_run(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted({*PROGRAMS} - {"evaluation-first"})
+    "name", sorted({*PROGRAMS} - {*NEW_MODELS, "evaluation-first"})
 )  # `run` records the loop of its other thread
 def test_report_is_that_of_a_session_placed_by_hand(tmp_path: Path, name: str) -> None:
     watched(tmp_path, name, 40)
@@ -72,6 +73,16 @@ def test_report_is_that_of_a_session_placed_by_hand(tmp_path: Path, name: str) -
     assert facts(found) == facts(by_hand)
     if name not in SEVERAL_MODELS:
         assert counts(found) == counts(by_hand)
+
+
+@pytest.mark.parametrize("name", NEW_MODELS)
+def test_new_models_are_counted_as_the_first_one(tmp_path: Path, name: str) -> None:
+    watched(tmp_path, name, 40)
+    report = report_of(tmp_path / "out")
+    assert facts(report)["phases"] >= {"forward", "loss", "backward", "optimizer"}
+    assert report["target"]["name"] == "Net"
+    assert report["static"]["forward"]["macs"] == BATCH * (16 * 32 + 32 * 4)
+    assert {"first", "last"} <= {module["path"] for module in report["runs"][0]["modules"]}
 
 
 def test_late_rank_is_found(tmp_path: Path) -> None:

@@ -869,3 +869,74 @@ def test_a_loss_that_is_recognized_is_named_where_another_one_is_counted(folder:
     )
     assert run(folder, *FEW, "train.py").returncode == 0
     assert report_of(folder)["target"]["loss"] == "mse"
+
+
+@pytest.mark.parametrize("calls", [4, 12])
+def test_a_model_that_is_called_before_its_optimizer_exists(folder: Path, calls: int) -> None:
+    """A drawing or a summary of the model looks like inference until the program trains."""
+    drawing = f"for _ in range({calls}):\n    model.generate(torch.ones(1, 16))\n"
+    write(folder, TRAIN.replace("model = Net()\n", "model = Net()\n" + drawing))
+    assert run(folder, *FEW, "train.py").returncode == 0
+    report = report_of(folder)
+    assert (report["target"]["mode"], report["target"]["loss"]) == ("train", "cross_entropy")
+    assert report["runs"][0]["samples"] == 8
+    assert phases(report) == {"data", "forward", "loss", "backward", "optimizer", "other"}
+    assert len(report["runs"][0]["steps_ns"]) == 4
+
+
+PROCESSES = """\
+import os, sys
+import torch.distributed, torch.multiprocessing
+from net import *
+
+def train(rank=0, count=1):
+    if count > 1:
+        meeting = "file://" + os.path.abspath(sys.argv[1])
+        torch.distributed.init_process_group("gloo", meeting, rank=rank, world_size=count)
+    model = Net()
+    if count > 1:
+        model = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x, y in batches(60):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+    os.write(1, f"{loss.item()} {torch.rand(1).item()}\\n".encode())
+    if count > 1:
+        torch.distributed.destroy_process_group()
+
+if __name__ == "__main__":
+    START
+"""
+SPAWN = "torch.multiprocessing.spawn(train, args=(2,), nprocs=2)"
+FORK = """\
+workers = [torch.multiprocessing.Process(target=train) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    print([worker.exitcode for worker in workers])"""
+
+
+@pytest.mark.fresh_process
+@pytest.mark.parametrize("start", [SPAWN, FORK])
+def test_processes_of_the_program_are_followed(folder: Path, start: str) -> None:
+    write(folder, PROCESSES.replace("START", start))
+    alone, watched = python(folder, "train.py", "first"), run(folder, "train.py", "second")
+    assert alone.returncode == 0, alone.stderr
+    assert (watched.returncode, sorted(watched.stdout.split())) == (0, sorted(alone.stdout.split()))
+    report = report_of(folder)
+    assert (report["target"]["name"], report["target"]["loss"]) == ("Net", "cross_entropy")
+    assert len(report["runs"][0]["steps_ns"]) == 4
+    assert (folder / "out" / "ranks.json").exists() == (start == SPAWN)
+    assert not list((folder / "out").glob(".*"))
+
+
+@pytest.mark.fresh_process
+@pytest.mark.parametrize("start", [SPAWN, FORK])
+def test_stop_ends_all_processes(folder: Path, start: str) -> None:
+    write(folder, PROCESSES.replace("batches(60)", "batches(100000)").replace("START", f"{start}\n    print('whole')"))
+    watched = run(folder, "--stop", "train.py", "meeting")
+    assert (watched.returncode, watched.stdout) == (0, "")
+    assert report_of(folder)["runs"][0]["traced_steps"] == 1

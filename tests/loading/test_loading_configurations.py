@@ -312,3 +312,70 @@ def test_an_unknown_environment_is_the_reason_for_an_assumed_size(write: Write) 
     found = load(TargetSpec(spec="net.py", inputs=("2,3",), mode="infer", command=("count", "")))
     assert found.info.confidence.arguments == "assumed"
     assert any("MyGame-v0" in note.text for note in found.info.notes)
+
+
+def test_a_configuration_is_read_by_keys(write: Write) -> None:
+    net = HEAD + NET.format(name="config", width="config['model']['size'] + config['extra']")
+    write(
+        {
+            "net.py": net,
+            "params.py": "PARAMS = {'model': {'size': 16, 'name': 'a'}, 'extra': 1, 'rate': 0.1, 'seed': 2}\n",
+        }
+    )
+    assert width("net.py", "assumed") == 17
+
+
+SOLVER = (
+    "from net import Net\nclass Solver:\n    DEFAULTS = {'size': 3}\n    def __init__(self, config):\n"
+    "        %s\n        self.build()\n    def build(self):\n        self.model = Net(self.size)\n"
+)
+RUN = (
+    "import argparse\nfrom solver import Solver\np = argparse.ArgumentParser()\n"
+    "p.add_argument('--size', type=int, default=17)\nsolver = Solver(vars(p.parse_args()))\n"
+)
+
+
+@pytest.mark.parametrize("update", ["self.__dict__.update(Solver.DEFAULTS, **config)", "vars(self).update(config)"])
+def test_attributes_that_are_set_from_a_mapping(write: Write, update: str) -> None:
+    write({"net.py": SIZED, "solver.py": SOLVER % update, "main.py": RUN})
+    assert width("net.py", "derived") == 17
+
+
+def test_a_call_of_a_class_of_the_same_name_shows_the_arguments(write: Write) -> None:
+    agent = "from net import Net\nclass Agent:\n    def __init__(self, size):\n        self.net = Net(size)\n"
+    main = (
+        "import importlib\nAgent = importlib.import_module('chosen').Agent\n"
+        "class Game:\n    size = 17\nagent = Agent(Game.size)\n"
+    )
+    write({"net.py": SIZED, "agent.py": agent, "main.py": main})
+    assert width("net.py", "derived") == 17
+
+
+def test_a_call_that_is_reached_comes_before_one_whose_condition_has_no_value(write: Write) -> None:
+    unknown = (
+        "from net import Net\nimport json\nconfig = json.load(open(path))\nif config['small']:\n    model = Net(3)\n"
+    )
+    known = (
+        "import argparse\nfrom net import Net\np = argparse.ArgumentParser()\np.add_argument('--small', action='store_true')\n"
+        "opt = p.parse_args()\nif opt.small:\n    model = Net(4)\nelse:\n    model = Net(17)\n"
+    )
+    write({"net.py": SIZED, "a.py": unknown, "b.py": known})
+    assert width("net.py", "derived") == 17
+
+
+def test_a_script_that_trains_comes_before_others(write: Write) -> None:
+    loop = "for x in data:\n    loss = model(x).sum()\n    loss.backward()\n"
+    write(
+        {
+            "net.py": SIZED,
+            "a.py": "from net import Net\nmodel = Net(4)\n",
+            "b.py": f"from net import Net\nmodel = Net(17)\n{loop}",
+        }
+    )
+    assert width("net.py", "derived") == 17
+
+
+def test_no_extra_layers_are_none(write: Write) -> None:
+    net = HEAD + NET.format(name="size, n_extra_layers", width="size + n_extra_layers")
+    write({"net.py": net, "train.py": "from net import Net\nmodel = Net(17, n_extra_layers=0)\n"})
+    assert width("net.py", "derived") == 17

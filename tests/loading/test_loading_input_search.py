@@ -695,3 +695,27 @@ class Asserts(nn.Module):
 
 def test_an_assertion_states_a_size_of_any_dimension() -> None:
     assert guessed(Asserts())[1] == "5,25"
+
+
+class Expands(nn.Module):
+    """A speaker's vector is repeated along time."""
+
+    def forward(self, x: Tensor, speaker: Tensor) -> Tensor:
+        speaker = speaker.unsqueeze(-1).expand(-1, -1, x.size(-1))
+        return torch.cat([x, speaker], dim=1)
+
+
+class Sums(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        return torch.einsum("nchw, wv -> nchv", self.conv(x), adjacency)
+
+
+@pytest.mark.parametrize(("kind", "ranks"), [(Expands, (3, 2)), (Sums, (4, 2))])
+def test_expand_and_einsum_state_numbers_of_dimensions(kind: type[nn.Module], ranks: tuple[int, ...]) -> None:
+    result = search_inputs(kind().to("meta"), {})
+    assert isinstance(result, InputGuess)
+    assert tuple(len(text.shape) for text in result.texts) == ranks

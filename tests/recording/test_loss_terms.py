@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy, mse_loss, nll_loss
 
 from profiler_kit.loading.training_step.losses import LOSSES
-from profiler_kit.recording.loss_terms import LossWatch, Terms, loss_functions
+from profiler_kit.recording.loss_terms import OUTPUT, LossWatch, Terms, loss_functions
 
 CLASSES, LABELS = torch.tensor([0, 1, 2, 0]), torch.rand(4, 3)
 
@@ -55,6 +55,52 @@ class Scaled(torch.autograd.Function):
         return gradient.expand(4, 3)
 
 
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, output: Tensor) -> Tensor:
+        return output * 2
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient * 2
+
+
+class Around(nn.Module):
+    """A model that contains another one."""
+
+    def __init__(self, model: nn.Module, function: Any = None) -> None:
+        super().__init__()
+        self.model, self.function = model, function
+
+
+class Segments(Around):
+    """Computes its loss as a weighted sum over parts of the input."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        parts = [functional.cross_entropy(self.model(x[i::2]), y[i::2], reduction="none") for i in (0, 1)]
+        return sum((part.mean() * 0.5 for part in parts), torch.zeros(()))
+
+
+class Penalized(Around):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        output = self.model(x)
+        return functional.mse_loss(output, y) + 0.1 * output.abs().mean()
+
+
+class Through(Around):
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.function.apply(self.model(x))
+        return result
+
+
+class Flow(Around):
+    """Returns two scalars, of which the first one may be a loss."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        output = self.model(x)
+        return output.exp().sum(), output.sin().sum()
+
+
 def watched(model: nn.Module, *losses: Callable[[], Tensor]) -> Sequence[Terms]:
     watch = LossWatch([model], lambda action: action())
     watch.start()
@@ -86,6 +132,12 @@ def watched(model: nn.Module, *losses: Callable[[], Tensor]) -> Sequence[Terms]:
         ((None,), lambda model, x: -model(x).mean()),
         ((None,), lambda model, x: -torch.distributions.Categorical(logits=model(x)).log_prob(CLASSES).mean()),
         (("Scaled",), lambda model, x: Scaled.apply(model(x))),
+        (("cross_entropy",), lambda model, x: Segments(model)(x, CLASSES)),
+        (("mse_loss", None), lambda model, x: Penalized(model)(x, LABELS)),
+        (("Scaled",), lambda model, x: Through(model, Scaled)(x)),
+        ((None,), lambda model, x: Through(model, Doubled)(x).mean()),
+        ((OUTPUT,), lambda model, x: Flow(model)(x)[0] / 4),
+        ((None,), lambda model, x: -(Flow(model)(x)[0] + Flow(model)(x)[1])),
     ],
 )
 def test_terms(terms: Terms, loss: Callable[[nn.Module, Tensor], Tensor]) -> None:

@@ -54,7 +54,7 @@ def test_training_step() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with Log(model) as log:
         train(model, optimizer, torch.ones(4, 3))
-    expected = ["other", "forward", "loss", "optimizer", "other", "backward", "other", "optimizer", "other"]
+    expected = ["other", "forward", "loss", "optimizer", "loss", "backward", "other", "optimizer", "other"]
     assert log.phases == expected  # the gradients are set to zero after the forward pass
     assert log.inputs == [(4, 3)]
     assert log.optimizers == [optimizer]

@@ -27,7 +27,14 @@ from profiler_kit.report import traces_document
 from profiler_kit.report.charts.aligned_trees import layer_tree, trace_module_tree
 from profiler_kit.report.charts.reports import configuration_chart, memory_chart
 from profiler_kit.report.charts.results import sweep_chart
-from profiler_kit.report.charts.traces import MAX_BARS, call_chart, rank_chart, time_chart, timeline_chart
+from profiler_kit.report.charts.traces import (
+    MAX_BARS,
+    call_chart,
+    rank_chart,
+    repair_charts,
+    time_chart,
+    timeline_chart,
+)
 from profiler_kit.report.sweeps import sweep_rows
 from profiler_kit.report.trace_comparison import trace_comparison_document
 from profiler_kit.report.trace_tables import phase_lines
@@ -310,6 +317,33 @@ def test_the_steps_of_compared_traces_begin_at_the_same_time() -> None:
     assert [data["shared_ns"] for data in charts] == [[0, longest]] * 2
     assert len({tuple(data["lanes"]) for data in charts}) == 2, "each side has its own"
     assert compare_files(str(DDP), str(DDP), on_progress=lambda _: None).timelines == (), "only on request"
+
+
+def test_before_and_after_differ_by_the_saving_of_the_finding() -> None:
+    inspection = inspect(DDP, timelines=True)
+    (timeline,) = inspection.timelines.values()
+    repair = timeline.repair
+    assert repair is not None
+    saving = inspection.findings[repair.finding - 1].saving
+    assert saving is not None
+    assert 1.0 - repair.after_ns / repair.before_ns == pytest.approx(saving.median)
+    before, after = repair_charts(timeline)
+    assert before.data["shared_ns"] == after.data["shared_ns"] == [0, repair.before_ns]
+    assert (before.data["step_ns"], after.data["step_ns"]) == (repair.before_ns, repair.after_ns)
+    assert before.data["lanes"] == after.data["lanes"]
+    for chart in (before, after):
+        assert max(box[2] for box in chart.data["boxes"]) == chart.data["step_ns"], "the last work ends the steps"
+        assert min(box[1] for box in chart.data["boxes"]) == 0
+    assert list(repair_charts(replace(timeline, repair=None))) == []
+
+
+def test_only_the_trace_that_a_finding_is_about_is_repaired() -> None:
+    inspection = inspect(RANKS, timelines=True)
+    repaired = [line.repair for line in inspection.timelines.values() if line.repair is not None]
+    assert len(repaired) == 1
+    saving = inspection.findings[repaired[0].finding - 1].saving
+    assert saving is not None
+    assert 1.0 - repaired[0].after_ns / repaired[0].before_ns == pytest.approx(saving.median)
 
 
 def test_the_ranks_of_two_jobs_have_no_timelines() -> None:

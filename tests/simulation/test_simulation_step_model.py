@@ -19,6 +19,7 @@ from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import NONE, Link
 from profiler_kit.simulation.host_pieces import host_pieces
 from profiler_kit.simulation.profiler_cost import ProfilerCost
+from profiler_kit.simulation.repaired_step import repaired_step
 from profiler_kit.simulation.replayed_trace import replayed
 from profiler_kit.simulation.step_model import Change, StepModel, step_model
 from profiler_kit.traces.reader import read
@@ -81,6 +82,18 @@ def test_host_work_is_saved_where_the_device_waited_for_it(tmp_path: Path) -> No
     assert waiting.saving(change(1.0, "host")) > 0.9
     assert waiting.saving(change(0.49, "idle:op dispatch")) == pytest.approx(0.49, abs=0.05)
     assert model(tmp_path, steps(DEVICE_BOUND)).saving(change(1.0, "host")) == pytest.approx(0.0, abs=0.03)
+
+
+def test_the_steps_before_and_after_a_repair_differ_by_its_saving(tmp_path: Path) -> None:
+    step, repair = model(tmp_path, steps(DEVICE_BOUND)), change(0.5, "busy:kernel:gemm")
+    drawn = repaired_step(step, repair, finding=3)
+    assert (drawn.finding, drawn.steps) == (3, 3), "the end of the recording lengthens the fourth step"
+    assert 1.0 - drawn.after_ns / drawn.before_ns == pytest.approx(step.saving(repair))
+    for spans, steps_ns in ((drawn.before, drawn.before_ns), (drawn.after, drawn.after_ns)):
+        assert list(dict.fromkeys(span.lane for span in spans)) == ["host", "device: stream 7"]
+        assert all(0 <= span.start_ns < span.end_ns <= steps_ns for span in spans)
+        device_ns = sum(span.end_ns - span.start_ns for span in spans if span.lane != "host")
+        assert device_ns == pytest.approx(steps_ns, rel=0.02), "the device is the limit"
 
 
 def test_a_saving_after_another_adds_up_to_that_of_both(tmp_path: Path) -> None:

@@ -182,8 +182,13 @@ class Binder:
                 result.assumed += (key,)
 
     def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
-        """Give sizes of 0, as of an empty vocabulary or a required option, their usual value: no layer has size 0."""
+        """Give sizes of 0, as of an empty vocabulary or a required option, their usual value: no layer has size 0.
+
+        There may be no extra layers.
+        """
         for name, value in result.kwargs.items():
+            if is_concept(name, "layers"):
+                continue
             if type(value) is int and value == 0 and name in signature and name not in self.texts:
                 usual = plausible_value(name, result.bound)
                 if type(usual) is int and usual > 0:

@@ -83,7 +83,8 @@ class Construction:
             is_certain = candidate.is_model or candidate.evidence in LAST_RESORT or len(candidates) == 1
             if is_certain or _has_parameters(selection.built.model):
                 return selection
-            fallback = fallback or (selection if not self.failures else None)
+            is_model_missing = any(failed.evidence != "library" for failed, _ in self.failures)
+            fallback = fallback or (None if is_model_missing else selection)
         if fallback is not None:
             return fallback
         if all(c.value is None and isinstance(error.__cause__, NotAModelError) for c, error in self.failures):

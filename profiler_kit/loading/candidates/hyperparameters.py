@@ -20,7 +20,8 @@ _MIN_NAMES: Final = 2
 _MAX_FILES: Final = 40
 _MAX_BYTES: Final = 100_000
 _CALCULATION: Final = (
-    ast.Constant, ast.List, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.operator, ast.unaryop, ast.expr_context,
+    ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.operator, ast.unaryop,
+    ast.expr_context,
 )  # fmt: skip
 
 

@@ -18,6 +18,8 @@ from profiler_kit.loading.candidates.signatures import accepts, missing_argument
 from profiler_kit.loading.candidates.sites import CallSite, SiteModel
 from profiler_kit.loading.forms import is_model
 from profiler_kit.loading.program.definitions import FACTORIES
+from profiler_kit.loading.program.documents import Document
+from profiler_kit.loading.program.model_use import trains
 from profiler_kit.loading.vocabulary import MODELS, is_concept
 
 # A network that judges another one's output is trained beside the network that a user asks about.
@@ -138,10 +140,7 @@ def _site_order(s: Surroundings, m: SiteModel) -> tuple[Any, ...]:
         module_class is not None and module_class.looks_like_part,
         bool(_ADVERSARY.search(m.name) or (site.variable is not None and _ADVERSARY.search(site.variable))),
         bool(PRETRAINED.search(m.name)),
-        "train"
-        not in (
-            site.document.path.stem if site.document.path is not None and site.document.kind == "importer" else "train"
-        ),
+        site.document.kind == "importer" and not _is_training(site.document),
         site.is_in_test,
         _ROLES.index(site.role),
         -len(module_class.contains) if module_class is not None else 0,
@@ -150,6 +149,10 @@ def _site_order(s: Surroundings, m: SiteModel) -> tuple[Any, ...]:
         site.call.lineno,
         site.call.col_offset,
     )
+
+
+def _is_training(document: Document) -> bool:
+    return document.path is not None and ("train" in document.path.stem or trains(document.tree))
 
 
 def _class_order(c: ModuleClass) -> tuple[Any, ...]:

@@ -10,6 +10,8 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -180,26 +182,24 @@ _MAX_CALLS: Final = 24  # checked for one target; later ones count as reached
 
 
 def reached_first(candidates: Sequence[Candidate], evaluator: Evaluator) -> list[Candidate]:
-    """`candidates` with calls that no program reaches after the others of the same evidence.
+    """`candidates` of the same evidence with the calls first that a program reaches, and those last that it does not reach.
 
     ``if args.model == "rnn": net = RNN() else: net = Transformer()`` builds one of the two, by the default of the argument.
     """
     ordered: list[Candidate] = []
-    postponed: list[Candidate] = []
     checked = 0
-    is_decided = False
-    for index, candidate in enumerate(candidates):
-        if index and candidate.evidence != candidates[index - 1].evidence:
-            ordered += postponed
-            postponed = []
-            is_decided = False
-        is_reached = True
-        if candidate.site is not None and not candidate.is_model and not is_decided:
-            checked += 1
-            is_reached = checked > _MAX_CALLS or evaluator.reaches(candidate.site.place)
-            is_decided = is_reached  # the order of later ones does not matter
-        (ordered if is_reached else postponed).append(candidate)
-    return ordered + postponed
+    for _, group in groupby(candidates, key=lambda candidate: candidate.evidence):
+        ranked: list[tuple[int, Candidate]] = []
+        is_decided = False  # the order of later ones does not matter
+        for candidate in group:
+            is_reached: bool | None = True
+            if candidate.site is not None and not candidate.is_model and not is_decided and checked < _MAX_CALLS:
+                checked += 1
+                is_reached = evaluator.reaches(candidate.site.place)
+                is_decided = is_reached is True
+            ranked.append(((True, None, False).index(is_reached), candidate))
+        ordered += [candidate for _, candidate in sorted(ranked, key=itemgetter(0))]
+    return ordered
 
 
 def named_candidates(source: Source, s: Surroundings, name: str, arguments: Mapping[str, Any]) -> list[Candidate]:

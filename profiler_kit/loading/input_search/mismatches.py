@@ -157,6 +157,17 @@ def _of_function(failure: Failure) -> Iterator[Mismatch]:
         if name == "permute":
             yield DimensionMismatch(names=origins(args[0]), got=args[0].dim(), need=len(order))
         return
+    if name == "expand" and args and isinstance(args[0], Tensor):
+        sizes = args[1] if len(args) == 2 and isinstance(args[1], (tuple, list)) else args[1:]
+        if args[0].dim() > len(sizes):
+            yield DimensionMismatch(names=origins(args[0]), got=args[0].dim(), need=len(sizes))
+        return
+    if name == "einsum" and args and isinstance(args[0], str):
+        terms = args[0].partition("->")[0].replace(" ", "").split(",")
+        for term, tensor in zip(terms, tensors_in(list(args[1:])), strict=False):
+            if "." not in term:
+                yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=len(term))
+        return
     if name in _SPLITS and len(args) > 1 and isinstance(args[0], Tensor) and isinstance(args[1], (tuple, list)):
         yield from _of_parts(args[0], args[1], args[2] if len(args) > 2 else 0)
         return

@@ -65,7 +65,9 @@ class Failure:
     @property
     def needs_values(self) -> bool:
         """Whether the code reads values, which meta tensors do not have: the shapes may be right."""
-        return isinstance(self.error, RuntimeError) and reports(self.error, "reads_values", "no_meta_kernel")
+        return isinstance(self.error, (RuntimeError, TypeError)) and reports(
+            self.error, "reads_values", "no_meta_kernel"
+        )
 
 
 @dataclass(kw_only=True)

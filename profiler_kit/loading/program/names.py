@@ -99,20 +99,33 @@ def attributes_read(tree: ast.AST, name: str) -> set[str]:
 
 
 def attribute_paths(tree: ast.AST, name: str) -> set[tuple[str, ...]]:
-    """The attributes of the variable `name` in `tree`, and those of its attributes: ``("model", "width")``. No methods.
+    """The attributes and items of the variable `name` that `tree` reads, and those of these: ``("model", "width")``. No methods.
 
     Also those of attributes that hold it: ``self.args = name``.
     """
     nodes = list(ast.walk(tree))
     called = {node.func for node in nodes if isinstance(node, ast.Call)}
-    inner = {node.value for node in nodes if isinstance(node, ast.Attribute) and node not in called}
-    outermost = (n for n in nodes if isinstance(n, ast.Attribute) and n not in called and n not in inner)
-    paths = {dotted_name(node) or "" for node in outermost}
+    inner = {node.value for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript)) and node not in called}
+    outermost = (
+        n for n in nodes if isinstance(n, (ast.Attribute, ast.Subscript)) and n not in called and n not in inner
+    )
+    paths = {path for node in outermost if (path := _item_path(node))}
     pairs = (pair for node in nodes for pair in assigned(node))
-    holders = {dotted_name(target) for target, value in pairs if isinstance(value, ast.Name) and value.id == name}
-    prefixes = [f"{holder}." for holder in (name, *holders) if holder is not None]
-    found = (path.removeprefix(prefix) for path in paths for prefix in prefixes if path.startswith(prefix))
-    return {tuple(path.split(".")) for path in found}
+    holders = {_item_path(target) for target, value in pairs if isinstance(value, ast.Name) and value.id == name}
+    prefixes = {(name,), *(holder for holder in holders if holder)}
+    return {
+        path[len(prefix) :] for path in paths for prefix in prefixes if path[: len(prefix)] == prefix and path != prefix
+    }
+
+
+def _item_path(node: ast.AST) -> tuple[str, ...]:
+    """``("a", "b", "c")`` of ``a.b["c"]``, up to the first index that is no text; empty for other expressions."""
+    parts: list[str] = []
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        key = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
+        parts = [*parts, key] if isinstance(key, str) else []
+        node = node.value
+    return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else ()
 
 
 def reached(names: Iterable[str], follow: Callable[[str], Iterable[str]]) -> set[str]:

@@ -6,6 +6,8 @@ import ast
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -32,6 +34,8 @@ from profiler_kit.loading.program.places import (
     preceding,
     script_statements,
 )
+from profiler_kit.loading.program.reading import parsed_leniently
+from profiler_kit.loading.program.repository import local_sources, repository_root
 from profiler_kit.loading.program.slices import Slicer, facts_of
 from profiler_kit.loading.scripts.importing import ImportSession
 from profiler_kit.loading.scripts.instances import Instance, attribute_values
@@ -90,13 +94,18 @@ class Evaluator:
             raise EvaluationError(error.reason, error.where)
         return result
 
-    def reaches(self, place: Place, bindings: Mapping[str, Any] = {}) -> bool:
-        """Whether the ``if`` statements around `place` lead to it. Those without a value count as if they did."""
+    def reaches(self, place: Place, bindings: Mapping[str, Any] = {}) -> bool | None:
+        """Whether the ``if`` statements around `place` lead to it; None if that depends on something without a value."""
+        answer: bool | None = True
         for statement, expected in conditions(place.document.tree, place.statement):
-            with contextlib.suppress(EvaluationError, TypeError, ValueError):
-                if bool(self.value(replace(place, statement=statement), statement.test, bindings)) is not expected:
-                    return False
-        return True
+            try:
+                value = bool(self.value(replace(place, statement=statement), statement.test, bindings))
+            except (EvaluationError, TypeError, ValueError):
+                answer = None
+                continue
+            if value is not expected:
+                return False
+        return answer
 
     def values(self, place: Place, names: Iterable[str], bindings: Mapping[str, Any] = {}) -> dict[str, Any]:
         """The values of `names` at `place`. Raises EvaluationError if one of them has none."""
@@ -284,7 +293,7 @@ class Evaluator:
         definition = place_of(place.document, function)
         owner = definition.scopes[-1] if definition.scopes and isinstance(definition.scopes[-1], ast.ClassDef) else None
         errors: list[EvaluationError] = []
-        for call_place, passed in self._passed(place.document, function, owner, name):
+        for call_place, passed in self._passed(place.document, function, owner, name, depth):
             value = self._attempt(call_place, passed, bindings, depth)
             if not isinstance(value, EvaluationError):
                 return value
@@ -303,9 +312,12 @@ class Evaluator:
         raise EvaluationError(f"{name} of {owner_text}() has no default, and no call passes it", where)
 
     def _passed(
-        self, document: Document, function: FunctionNode, owner: ast.ClassDef | None, name: str
+        self, document: Document, function: FunctionNode, owner: ast.ClassDef | None, name: str, depth: int
     ) -> Iterator[tuple[Place, ast.expr]]:
-        """The arguments that calls pass for the parameter `name`: in the function's document first."""
+        """The arguments that calls pass for the parameter `name`: in the function's document first.
+
+        In files that do not import that document only for a parameter of the place itself (`depth` 0).
+        """
         if owner is not None and function.name != "__init__":
             return
         called = owner.name if owner is not None else function.name
@@ -316,13 +328,32 @@ class Evaluator:
         if document.kind == "importer" and document.path is not None:
             others = importers_of(document.path)
         module = document.path.stem if document.path is not None else None
-        for other in (document, *(other for other in others if other is not document)):
+        known = (document, *(other for other in others if other is not document))
+        unknown = _files_that_name(called, document.path) if depth == 0 and document.path is not None else ()
+        for other in chain(known, unknown):
+            if other not in known and (count or other.path in {document.path for document in known}):
+                return  # one call shows enough
             inside = set(ast.walk(function)) if other is document else set()
             for node, call in calls_of(called, other, module):
                 passed = argument(call, name, position) or _unpacked(call, name)
                 if node not in inside and passed is not None and count < _MAX_CALLS:
                     count += 1
                     yield place_of(other, node), passed
+
+
+@lru_cache(maxsize=64)
+def _files_that_name(name: str, path: Path) -> tuple[Document, ...]:
+    """Files of the repository of `path` that call `name`, which they may import in a way that the text does not show."""
+    texts = ((file, text) for file, text in local_sources(path, repository_root(path)) if f"{name}(" in text)
+    others = (
+        (file, text) for file, text in texts if f"class {name}" not in text
+    )  # of the same name: its calls are others
+    documents = (
+        Document(tree=tree, text=text, path=file, kind="importer")
+        for file, text in others
+        if (tree := parsed_leniently(text)) is not None
+    )
+    return tuple(islice(documents, _MAX_CALLS))
 
 
 def _layers(place: Place) -> Iterator[tuple[Scope | None, list[ast.stmt]]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
-from profiler_kit.loading.program.names import FunctionNode, assigned
+from profiler_kit.loading.program.names import FunctionNode, assigned, dotted_name, last_name
 from profiler_kit.loading.program.places import Place, place_of
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import repository_root
@@ -52,6 +52,9 @@ def _attribute_values(
             for target, value in _single(assigned(node)):
                 if _is_attribute(target, instance, name):
                     yield place_of(document, node), value
+            for mapping in _update_of_attributes(node, instance):
+                item = ast.Subscript(value=mapping, slice=ast.Constant(value=name), ctx=ast.Load())
+                yield place_of(document, node), ast.fix_missing_locations(ast.copy_location(item, mapping))
     for node in owner.body:
         for target, value in assigned(node):
             if isinstance(target, ast.Name) and target.id == name:
@@ -63,6 +66,17 @@ def _attribute_values(
         elif isinstance(base, ast.Name):
             for other, definition in class_definitions(document, base.id):
                 yield from _attribute_values(other, definition, definitions_of(other), name)
+
+
+def _update_of_attributes(node: ast.AST, instance: str) -> list[ast.expr]:
+    """The mappings of ``self.__dict__.update(defaults, **options)``, the last one first; empty for another node."""
+    if not isinstance(node, ast.Call) or last_name(node.func) != "update":
+        return []
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+    is_vars = isinstance(owner, ast.Call) and ast.unparse(owner) == f"vars({instance})"
+    if not is_vars and dotted_name(owner) != f"{instance}.__dict__":
+        return []
+    return [*node.args, *(word.value for word in node.keywords if word.arg is None)][::-1]
 
 
 def definitions_of(document: Document) -> dict[str, ast.ClassDef]:

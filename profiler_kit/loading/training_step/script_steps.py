@@ -115,7 +115,7 @@ class ScriptSteps:
             names = self.use.names(document)
             for site in optimizer_sites(document.tree, names):
                 place = place_of(document, site)
-                if not self.source.evaluator.reaches(place, _bindings(names, self.model)):
+                if self.source.evaluator.reaches(place, _bindings(names, self.model)) is False:
                     continue
                 candidate = ScriptOptimizer(build=self._builder(place, site.value, names), where=place.where)
                 optimizer, problem = optimizer_problem(candidate.build, self.model)

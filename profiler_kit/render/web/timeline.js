@@ -1,6 +1,7 @@
 // The lanes of one step: phases, modules, kernels, communication and idle time. Zoom, pan, search and measuring, also by keyboard.
 const MIN_PIXELS = 0.8, FAINTEST = 0.2, PALE = 0.3, LANE = 27;
-const together = []; // the views of timelines on one clock, and where their common range begins
+const FACTS = ["operator", "module", "line", "launch"]; // what is known about an event, in the order of the data
+const together = []; // the views of timelines on a clock that several have, and where their common range begins
 draw.timeline = function timeline(element, data, tools) {
   const { lanes, names, boxes, step_ns: stepEnd } = data, end = Math.max(1, ...boxes.map((box) => box[2]));
   const families = new Map(), family = (name) => data.families[name] || names[name];
@@ -12,22 +13,24 @@ draw.timeline = function timeline(element, data, tools) {
   const view = zooming(element, tools, [low, high], () => area, changed, "Whole step");
   const clock = (ns) => text(ns - low, "ns"); // a time, from the start of the step or of the common range
   // Timelines on one clock show the same time: each follows the one that the user moves.
-  if (data.shared_ns) together.push({ view, low });
+  if (data.shared_ns) together.push({ view, low, clock: data.clock });
   function changed(isOwn) {
     draw();
-    if (isOwn && data.shared_ns) for (const other of together) if (other.view !== view) other.view.move(view.from - low + other.low, view.to - low + other.low, false);
+    if (isOwn && data.shared_ns) for (const other of together) if (other.view !== view && other.clock === data.clock) other.view.move(view.from - low + other.low, view.to - low + other.low, false);
   }
   element.setAttribute("aria-roledescription", "timeline");
   const search = named(create("input", { type: "search", placeholder: "Search the timeline" }), "Search the timeline");
   search.oninput = () => { wanted = search.value.toLowerCase(); draw(); };
   const length = named(create("output"), "Measured time");
-  tools.append(search, length);
+  const perfetto = button("Open in Perfetto", () => {
+    if (!openInPerfetto(data, element.getAttribute("aria-label"))) length.textContent = "No window opened here. profiler-kit inspect TRACE --annotate OUT.json.gz writes the trace for ui.perfetto.dev.";
+  });
+  tools.append(search, perfetto, length);
   // The selected box, and what is known about it.
   let selected = null;
   const details = create("dl", { className: "details", hidden: true });
   details.setAttribute("role", "status");
   element.after(details);
-  const FACTS = ["operator", "module", "line", "launch"];
   function select(box) {
     selected = box;
     element.dataset.selected = box ? boxes.indexOf(box) : "";

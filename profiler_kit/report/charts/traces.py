@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from profiler_kit.records.document import Chart, ChartData
 from profiler_kit.records.families import family_group
-from profiler_kit.records.lanes import EventSpan, StepTimeline
+from profiler_kit.records.lanes import EventSpan, StepRepair, StepTimeline
 from profiler_kit.records.paths import parent_path
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.runs import Span
@@ -210,16 +210,47 @@ def timeline_chart(timeline: StepTimeline, trace: str = "", shared: ClockRange |
     )
 
 
+def repair_charts(timeline: StepTimeline, trace: str = "") -> Iterator[Chart]:
+    """The steps before and after the main finding is repaired, from the replay; nothing without one. `trace`: as above."""
+    repair = timeline.repair
+    if repair is None:
+        return
+    steps = "a step" if repair.steps == 1 else f"{repair.steps} steps"
+    of_trace = f" of {trace}" if trace else ""
+    saved = f"{100.0 * (1.0 - repair.after_ns / repair.before_ns):.1f} % less"
+    yield _repair_chart(
+        "before", f"Now: {text(repair.before_ns, 'ns')} for {steps}{of_trace}", repair.before, repair, repair.before_ns,
+        "The replay of the trace, without the time of the profiler. Boxes are phases; where the host has none, it waits, and "
+        "where the device has none, it is idle.",
+    )  # fmt: skip
+    yield _repair_chart(
+        "after", f"Finding {repair.finding} repaired: {text(repair.after_ns, 'ns')}, {saved}", repair.after, repair,
+        repair.after_ns, "The same replay without what the finding claims, on the same axis.",
+    )  # fmt: skip
+
+
+def _repair_chart(
+    name: str, title: str, spans: tuple[Span, ...], repair: StepRepair, steps_ns: int, caption: str
+) -> Chart:
+    end_ns = max(repair.before_ns, repair.after_ns)
+    steps = StepTimeline(step=None, start_ns=0, end_ns=end_ns, host_end_ns=steps_ns, spans=spans)
+    lanes = list(dict.fromkeys(span.lane for span in repair.before))
+    shared = {"shared_ns": [0, end_ns], "clock": "replay"}
+    data = ChartData(lambda: {**_timeline_data(steps, lanes), **shared})
+    return Chart(kind="timeline", name=name, title=title, text=caption, data=data)
+
+
 def _shared_range(timeline: StepTimeline, shared: ClockRange | None) -> dict[str, Any]:
     """The range that several timelines show, in ns from the start of this one."""
     if shared is None or timeline.clock_ns is None:
         return {}
     start_ns = timeline.start_ns - timeline.clock_ns
-    return {"shared_ns": [shared.start_ns - start_ns, shared.end_ns - start_ns]}
+    return {"shared_ns": [shared.start_ns - start_ns, shared.end_ns - start_ns], "clock": "traces"}
 
 
-def _timeline_data(timeline: StepTimeline) -> dict[str, Any]:
-    lanes = list(dict.fromkeys(span.lane for span in timeline.spans))
+def _timeline_data(timeline: StepTimeline, lanes: Sequence[str] = ()) -> dict[str, Any]:
+    """`lanes`: their names, if some may have no boxes."""
+    lanes = list(lanes or dict.fromkeys(span.lane for span in timeline.spans))
     lane_numbers = {lane: i for i, lane in enumerate(lanes)}
     names: dict[tuple[str, str | None], int] = {}
     facts: dict[tuple[str, ...], int] = {}
