@@ -59,7 +59,7 @@ LAYOUT: Final = {
     "comparison/sentences.py": "a capital letter at the start of a sentence",
     "loading/candidates/construction.py": "the names that a message has already",
     "loading/inference_hint.py": "the order of two commands in a hint",
-    "report/trial_sentence.py": "a full stop at the end",
+    "report/verdict.py": "a full stop at the end",
 }
 
 

@@ -13,6 +13,7 @@ from profiler_kit.attribution import annotation_counters
 from profiler_kit.attribution.busy_time import BusyPieces, busy_pieces, event_devices
 from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.host_only import host_timeline
+from profiler_kit.attribution.host_time import innermost
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import messages
 from profiler_kit.records.families import family_name
@@ -140,26 +141,10 @@ def _operator_lane(attribution: Attribution) -> Iterator[Span]:
 
 def _innermost(attribution: Attribution, positions: Ids) -> _Work:
     """Return the time of one thread as intervals, each of the innermost event that covers it."""
-    table, host = attribution.table, attribution.host
-    rows = host.rows[positions]
-    start, end = table.start_ns[rows], table.end_ns[rows]
-    count = len(positions)
-    # At its start an event becomes current, at its end its parent does. Of several ends at one time, the outermost
-    # comes last.
-    times = np.concatenate((start, end))
-    current = np.concatenate((positions, host.parent[positions]))
-    rank = np.concatenate((np.arange(count) + count, count - 1 - np.arange(count)))
-    order = np.lexsort((rank, times))
-    times, current = times[order], current[order]
-    end_time = np.append(times[1:], times[-1:])
-    is_covered = (current != NONE) & (end_time > times)
-    current = current[is_covered]
+    host = attribution.host
+    start, end, event = innermost(host.start_ns[positions], host.end_ns[positions], positions, host.parent[positions])
     return _Work(
-        start=times[is_covered],
-        end=end_time[is_covered],
-        phase=host.phase[current].astype(np.int32),
-        module=host.module[current],
-        step=host.step[current],
+        start=start, end=end, phase=host.phase[event].astype(np.int32), module=host.module[event], step=host.step[event]
     )
 
 

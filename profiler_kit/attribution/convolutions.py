@@ -21,7 +21,7 @@ from profiler_kit.records import marks
 from profiler_kit.records.counts import ModuleNode, StaticCount
 from profiler_kit.records.experiments import CONVOLUTION_PARTS, ConvolutionPart, ConvolutionTiming, PartWorkspace
 from profiler_kit.records.families import LAYOUT, is_convolution, parent_algorithm
-from profiler_kit.records.shares import apportion
+from profiler_kit.records.sums import apportion
 from profiler_kit.traces.kernels import ConvolutionOp, KernelName, classify
 from profiler_kit.traces.table import NONE, Ids, Kind
 

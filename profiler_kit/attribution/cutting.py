@@ -13,8 +13,15 @@ import numpy as np
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.errors import UsageError
 from profiler_kit.records.lanes import Annotation, CounterTrack
-from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries
-from profiler_kit.traces.flows import within_boxes, without_unmatched_flows
+from profiler_kit.traces.entries import (
+    FLOW_END,
+    FLOW_START,
+    METADATA,
+    UNREAD,
+    Entries,
+    within_boxes,
+    without_unmatched_flows,
+)
 from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE, Kind, Mask
 from profiler_kit.units import plural
 
@@ -89,8 +96,8 @@ def cut(
 ) -> Cut:
     """Return the entries of the trace to keep.
 
-    `wanted`: the numbers of the first and the last step. `limit_bytes`: the size limit of the JSON before
-    compression, including `beside(period)`, the bytes added for a period. With a limit, as many whole steps as fit
+    `step_range`: the numbers of the first and the last step. `limit_bytes`: the size limit of the JSON before
+    compression, including `annotation_bytes(period)`, the bytes added for a period. With a limit, as many whole steps as fit
     are kept, `steady` ones (by number) first. If not even one step fits, its shortest Python calls and then its
     shortest operators are removed. Flow arrows are kept only with both ends, with a limit or without.
 
@@ -233,7 +240,7 @@ def _drop_short_calls(entries: Entries, selection: Cut, budget_bytes: int, limit
 
 
 def check_step_range(steps: Sequence[int], step_range: tuple[int, int], *, where: str | None = None) -> None:
-    """Raise UsageError if none of the `steps` of a trace lies in the range `wanted`."""
+    """Raise UsageError if none of the `steps` of a trace lies in `step_range`."""
     if any(step_range[0] <= number <= step_range[1] for number in steps):
         return
     request = (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.device_record import unrecorded_launches
+from profiler_kit.attribution.completeness import unrecorded_launches
 from profiler_kit.attribution.events import Role, host_events
 from profiler_kit.attribution.links import Links, Nodes, join_nodes, link_launches
 from profiler_kit.attribution.modules import COMPILED_CLASS, host_modules

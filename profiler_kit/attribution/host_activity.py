@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from profiler_kit.attribution.host_time import innermost
+from profiler_kit.attribution.host_time import Stretches, innermost
 from profiler_kit.attribution.result import Attribution, phase_name
 from profiler_kit.records.traces import HostActivity
-from profiler_kit.traces.intervals import Intervals, join, subtract, sum_by, union
+from profiler_kit.traces.intervals import Intervals, join, pieces, subtract, sum_by, union
 from profiler_kit.traces.names import STEP_PREFIX
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
@@ -102,19 +102,21 @@ def idle_activities(
     is_long = end - start >= LONG_GAP_NS
     launched = 2 * host_ns[longest] < end - start
     main = attribution.main_thread
-    parts: list[_Stretches] = []
+    parts: list[Stretches] = []
     covered = compilation_intervals(attribution)
     for number in dict.fromkeys((*np.unique(thread).tolist(), main)):
         own = (thread == number) | (number == main)
         gaps = subtract(union(start[own], end[own]), covered)
-        stretches = _clip(_stretches(attribution, number, gaps), gaps)
+        own_stretches = _stretches(attribution, number, gaps)
+        index, piece_start, piece_end = pieces(gaps, own_stretches.start, own_stretches.end)
+        stretches = Stretches(piece_start, piece_end, own_stretches.event[index])
         parts.append(stretches)
         covered = join(covered, union(stretches.start, stretches.end))
     bare = subtract(union(start, end), covered)
-    parts.append(_Stretches(bare.start, bare.end, np.full(len(bare.start), NONE, np.int32)))
-    pieces = _Stretches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    gap = np.searchsorted(start, pieces.start, side="right") - 1
-    return _activities(attribution, pieces, is_long[gap], launched[gap])
+    parts.append(Stretches(bare.start, bare.end, np.full(len(bare.start), NONE, np.int32)))
+    everything = Stretches(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    gap = np.searchsorted(start, everything.start, side="right") - 1
+    return _activities(attribution, everything, is_long[gap], launched[gap])
 
 
 def launching_threads(attribution: Attribution, work: Ids) -> Ids:
@@ -122,40 +124,17 @@ def launching_threads(attribution: Attribution, work: Ids) -> Ids:
     return np.append(attribution.host.thread, np.int32(NONE))[attribution.device.launch[work]].astype(np.int32)
 
 
-class _Stretches(NamedTuple):
-    start: Ints
-    end: Ints
-    event: Ids
-
-
-def _stretches(attribution: Attribution, thread: int, gaps: Intervals) -> _Stretches:
+def _stretches(attribution: Attribution, thread: int, gaps: Intervals) -> Stretches:
     """Return the innermost events of `thread` that overlap any of `gaps`, as stretches that do not overlap."""
     host = attribution.host
     low, high = np.searchsorted(host.thread, np.array((thread, thread + 1), host.thread.dtype)).tolist()
     start, end = host.start_ns[low:high], host.end_ns[low:high]
     overlapping = np.searchsorted(gaps.end, start, side="right") < np.searchsorted(gaps.start, end, side="left")
     positions = (np.flatnonzero(overlapping) + low).astype(np.int32)
-    return _Stretches(*innermost(host.start_ns[positions], host.end_ns[positions], positions, host.parent[positions]))
+    return innermost(host.start_ns[positions], host.end_ns[positions], positions, host.parent[positions])
 
 
-def _clip(stretches: _Stretches, gaps: Intervals) -> _Stretches:
-    """Return the parts of `stretches` that lie in `gaps`."""
-    if not len(gaps.start):
-        return _Stretches(stretches.start[:0], stretches.end[:0], stretches.event[:0])
-    first = np.searchsorted(gaps.end, stretches.start, side="right")
-    count = np.maximum(np.searchsorted(gaps.start, stretches.end, side="left") - first, 0)
-    index = np.repeat(np.arange(len(count)), count)
-    gap = first[index] + np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
-    return _Stretches(
-        np.maximum(stretches.start[index], gaps.start[gap]),
-        np.minimum(stretches.end[index], gaps.end[gap]),
-        stretches.event[index],
-    )
-
-
-def _activities(
-    attribution: Attribution, pieces: _Stretches, is_long: Mask, launched: Mask
-) -> tuple[HostActivity, ...]:
+def _activities(attribution: Attribution, pieces: Stretches, is_long: Mask, launched: Mask) -> tuple[HostActivity, ...]:
     """Return the sums of `pieces` by name, phase and `launched`."""
     table, host = attribution.table, attribution.host
     if not len(pieces.event):

@@ -11,7 +11,7 @@ import numpy as np
 from profiler_kit.attribution.events import innermost_enclosing
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records.traces import Queue
-from profiler_kit.traces.intervals import Intervals, assign_to_first, length, union
+from profiler_kit.traces.intervals import Intervals, assign_to_first, union
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
 _FREE: Final = re.compile(r"\A(cuda|hip)Free\Z|\AcuMemFree(_v2)?\Z")  # waits for all earlier work
@@ -261,11 +261,6 @@ def innermost(start: Ints, end: Ints, event_inside: Ids, event_after: Ids) -> St
     times, event = times[order], event[order]
     assigned = np.flatnonzero((event[:-1] != NONE) & (times[1:] > times[:-1]))
     return Stretches(times[assigned], times[assigned + 1], event[assigned])
-
-
-def phase_host_ns(attribution: Attribution) -> dict[int, int]:
-    """Return the wall time on the host of each phase (an index of TRACE_PHASES), as a stopwatch shows it."""
-    return {phase: length(intervals) for phase, intervals in phase_intervals(attribution).items()}
 
 
 def phase_intervals(attribution: Attribution, waits: Ids | None = None) -> dict[int, Intervals]:

@@ -22,8 +22,7 @@ from typing import Final
 
 import numpy as np
 
-from profiler_kit.attribution.plugin_calls import CallStacks, ModuleCalls, sparse_texts
-from profiler_kit.attribution.plugin_links import BackwardLinks, backward_links
+from profiler_kit.attribution.plugin_links import BackwardLinks, CallStacks, ModuleCalls, backward_links, sparse_texts
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records import marks
 from profiler_kit.records.lanes import ROOT_NAME

@@ -10,9 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from profiler_kit.attribution.completeness import missing_host_events
+from profiler_kit.attribution.completeness import device_record, missing_host_events
 from profiler_kit.attribution.device_accounts import device_accounts, time_around, used_devices
-from profiler_kit.attribution.device_record import device_record
 from profiler_kit.attribution.device_time import (
     CAUSE_NUMBERS,
     DeviceTime,
@@ -29,8 +28,7 @@ from profiler_kit.attribution.host_activity import (
 )
 from profiler_kit.attribution.host_only import HostTimeline, host_gaps, host_timeline
 from profiler_kit.attribution.host_time import queue_summary
-from profiler_kit.attribution.module_times import module_times
-from profiler_kit.attribution.phase_times import Work, phase_times
+from profiler_kit.attribution.phase_times import Work, module_times, phase_times
 from profiler_kit.attribution.phases import RECOMPUTE
 from profiler_kit.attribution.result import Attribution, Evidence, Step
 from profiler_kit.attribution.totals import (

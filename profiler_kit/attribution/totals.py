@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from profiler_kit.attribution.device_time import Timeline
+from profiler_kit.attribution.phase_times import CONVOLUTION_OPS, convolutions
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, climb
 from profiler_kit.records.traces import (
     TRACE_PHASES,
@@ -21,7 +22,7 @@ from profiler_kit.records.traces import (
     TraceOperator,
 )
 from profiler_kit.traces.intervals import count_by, length, subtract, sum_by, union
-from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
+from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.names import (
     LOADER_PREFIX,
     OPTIMIZER_STEP,
@@ -92,10 +93,10 @@ def kernels(attribution: Attribution, timeline: Timeline) -> tuple[TraceKernel, 
     busy, total = sum_by(name, timeline.event_busy_ns, size), sum_by(name, device.end_ns - device.start_ns, size)
     operator = np.full(size, NONE, np.int32)
     operator[name[::-1]] = device.operator[::-1]  # in reverse, so that the first event's operator is written last
+    used = np.flatnonzero(calls)
     entries = []
-    for i in np.flatnonzero(calls).tolist():
-        convolution = _convolution(attribution, int(operator[i]))
-        kernel = classify(table.names[i], convolution)
+    for i, convolution in zip(used.tolist(), convolutions(attribution, operator[used]).tolist(), strict=True):
+        kernel = classify(table.names[i], CONVOLUTION_OPS[convolution])
         entries.append(
             TraceKernel(
                 name=table.names[i],
@@ -115,17 +116,6 @@ def median_kernel_ns(attribution: Attribution) -> int | None:
     device = attribution.device
     is_kernel = (attribution.table.kind[device.rows] == Kind.KERNEL) & ~device.collective
     return int(np.median((device.end_ns - device.start_ns)[is_kernel])) if is_kernel.any() else None
-
-
-def _convolution(attribution: Attribution, operator: int) -> ConvolutionOp | None:
-    """Return the operation of the innermost convolution operator around `operator`, or None."""
-    table, host = attribution.table, attribution.host
-    while operator != NONE:
-        if (op := convolution_op(table.names[table.name[host.rows[operator]]])) is not None:
-            return op
-        parent = int(host.parent[operator])
-        operator = int(host.operator[parent]) if parent != NONE else NONE
-    return None
 
 
 def peak_allocated_bytes(table: Table) -> int | None:

@@ -15,7 +15,7 @@ from profiler_kit.attribution.host_activity import user_call
 from profiler_kit.attribution.host_time import Launches, Waits, stopwatch_threads
 from profiler_kit.attribution.result import Attribution, climb, phase_name
 from profiler_kit.records.traces import FULL_QUEUE_NAME, TRACE_PHASES, IdleCause, SyncWait, WaitByPhase
-from profiler_kit.traces.intervals import Intervals, length, overlap, sum_by, union
+from profiler_kit.traces.intervals import Intervals, overlap, sum_by, union
 from profiler_kit.traces.table import NONE, Ids, Ints
 
 _ATEN: Final = re.compile(r"\Aaten::")
@@ -40,14 +40,6 @@ def _all_host_waits(waits: Waits, launches: Launches) -> _HostWaits:
         np.concatenate((waits.start, end - launches.blocked[blocked])),
         np.concatenate((waits.end, end)),
     )
-
-
-def phase_wait_ns(attribution: Attribution, waits: Waits, launches: Launches) -> Ints:
-    """Return the time that the host waited for the device in each phase; the last entry is time without a phase."""
-    wait_ns = np.zeros(len(TRACE_PHASES) + 1, np.int64)
-    for phase, intervals in phase_waits(attribution, waits, launches).intervals.items():
-        wait_ns[phase] = length(intervals)
-    return wait_ns
 
 
 class PhaseWaits(NamedTuple):

@@ -6,7 +6,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from profiler_kit.comparison.cases import Case
 from profiler_kit.comparison.efficiency import efficiency_split
 from profiler_kit.comparison.explanations import explanations
 from profiler_kit.comparison.layers import device_times, model_changes
@@ -17,7 +16,7 @@ from profiler_kit.comparison.measured_metrics import (
     measured_rows,
     run_reason,
 )
-from profiler_kit.comparison.ratios import memory_splits, time_ratio
+from profiler_kit.comparison.ratios import Case, memory_splits, time_ratio
 from profiler_kit.comparison.reasons import metric_reasons
 from profiler_kit.comparison.sentences import notes, representative_configs, sentences
 from profiler_kit.comparison.traces import compare_steps

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from profiler_kit.comparison.cases import Case, differs, judge_prediction, larger_first
 from profiler_kit.comparison.memory_explanations import explain_by_activations, explain_by_checkpointing
+from profiler_kit.comparison.ratios import Case, differs, judge_prediction, larger_first
 from profiler_kit.records.comparison import Explanation, ExplanationVerdict
 from profiler_kit.records.report import Evidence
 from profiler_kit.records.runs import ConfigRun

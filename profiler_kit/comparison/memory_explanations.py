@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from profiler_kit.comparison.cases import Case, differs, judge_prediction, larger_first
 from profiler_kit.comparison.efficiency import workspace_algorithm
 from profiler_kit.comparison.measured_metrics import PEAK_NOISE_SHARE
+from profiler_kit.comparison.ratios import Case, differs, judge_prediction, larger_first
 from profiler_kit.records.comparison import PART_TITLES, Explanation, ExplanationVerdict, PartBytes
 from profiler_kit.records.counts import WhatIf
 from profiler_kit.records.report import Evidence, Report

@@ -11,9 +11,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from profiler_kit.counting.conventions import Convention, find_convention
 from profiler_kit.counting.custom_ops import load_entry_points
 from profiler_kit.counting.device_kernels import attention_note
-from profiler_kit.counting.modules import describe_modules
+from profiler_kit.counting.modules import describe_modules, settings_by_path
 from profiler_kit.counting.operands import OpFacts
-from profiler_kit.counting.settings import settings_by_path
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
 from profiler_kit.devices.device import Device

@@ -56,7 +56,7 @@ def with_replay(run: ConfigRun, attribution: Attribution) -> tuple[ConfigRun, St
     """Add the step without the profiler to `run`, and the places without which it would be shorter. Return the model as well."""
     import numpy as np
 
-    from profiler_kit.attribution.run_waits import is_tool_wait
+    from profiler_kit.attribution.run_figures import is_tool_wait
     from profiler_kit.simulation.replayed_trace import replayed
 
     if run.traced is None:

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from profiler_kit.errors import KitError
+from profiler_kit.process.ending import deferred_interrupts
 from profiler_kit.process.forks import start_fork, wait_for_server
-from profiler_kit.process.interrupts import deferred_interrupts
 from profiler_kit.process.started import POLL_S, Command, Started
 
 TAIL_LINES: Final = 40

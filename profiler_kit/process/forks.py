@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import IO, Final
 
-from profiler_kit.process.interrupts import deferred_interrupts
+from profiler_kit.process.ending import deferred_interrupts
 from profiler_kit.process.started import Command, Started
 
 SERVER_MODULE: Final = "profiler_kit.process.fork_server"

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from profiler_kit.records.counts import COMMUNICATION_PATH, PHASES, Phase
 from profiler_kit.records.samples import Interval
-from profiler_kit.records.shares import apportion, divide_rounded
+from profiler_kit.records.sums import apportion, divide_rounded
 from profiler_kit.records.traces import (
     HostActivity,
     IdleTime,

@@ -99,8 +99,7 @@ def finding_list(block: FindingList, links: Links) -> str:
 
 
 def _finding(finding: Finding, number: int, links: Links, *, is_open: bool) -> str:
-    from profiler_kit.report.trial_sentence import trial_sentence
-    from profiler_kit.report.verdict import share_sentence
+    from profiler_kit.report.verdict import share_sentence, trial_sentence
 
     explanation = " ".join(part for part in (share_sentence(finding), finding.explanation) if part)
     rows = [f"<p>{_sentences(explanation)}</p>"] if explanation else []

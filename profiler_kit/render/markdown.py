@@ -97,8 +97,7 @@ def _paragraph(paragraph: Paragraph) -> str:
 
 
 def _finding(finding: Finding, number: int) -> str:
-    from profiler_kit.report.trial_sentence import trial_sentence
-    from profiler_kit.report.verdict import share_sentence
+    from profiler_kit.report.verdict import share_sentence, trial_sentence
 
     rows = [f"**{finding.severity}: {escape(finding.title)}** ({code(finding.rule)})"]
     explanation = " ".join(part for part in (share_sentence(finding), finding.explanation) if part)

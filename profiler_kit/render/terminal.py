@@ -242,7 +242,7 @@ class _Page:
         return self._wrap(written, mark=f"{INDENT}-> ", style=ADVICE)
 
     def _trial(self, finding: Finding) -> list[Text]:
-        from profiler_kit.report.trial_sentence import trial_sentence
+        from profiler_kit.report.verdict import trial_sentence
 
         trial = finding.trial
         if trial is None:

@@ -23,8 +23,7 @@ from profiler_kit.records.comparison import (
 from profiler_kit.records.document import Block, Document, Paragraph, Section, Table
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.serde import dumps
-from profiler_kit.report.charts.aligned_trees import layer_tree
-from profiler_kit.report.charts.comparisons import layer_waterfall
+from profiler_kit.report.charts.comparisons import layer_tree, layer_waterfall
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.comparison import (
     CHECKPOINT_COLUMNS,

@@ -23,7 +23,7 @@ from profiler_kit.report.columns.phases import PHASE_COLUMNS
 from profiler_kit.report.columns.ranks import RANK_RUN_COLUMNS
 from profiler_kit.report.columns.runs import RUN_COLUMNS
 from profiler_kit.report.convolutions import convolution_sections
-from profiler_kit.report.cross_check import cross_check_sections
+from profiler_kit.report.ops import cross_check_sections
 from profiler_kit.report.origin import origin, short_path
 from profiler_kit.report.rows import Layers, check_limits, layer_rows, run_by_name
 from profiler_kit.report.schedules import schedule_details, schedule_section

@@ -10,8 +10,7 @@ from profiler_kit.records.document import Block, Chart, Document, Paragraph, Sec
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
-from profiler_kit.report.charts.aligned_trees import trace_module_tree
-from profiler_kit.report.charts.comparisons import trace_waterfall
+from profiler_kit.report.charts.comparisons import trace_module_tree, trace_waterfall
 from profiler_kit.report.charts.traces import clock_range, timeline_chart
 from profiler_kit.report.columns.column import data_table, page_table
 from profiler_kit.report.columns.trace_comparison import CHANGED_TIME_COLUMNS, ChangedTime

@@ -1,9 +1,15 @@
-"""Runs of decoded events: their text, their phases, their times."""
+"""Runs of decoded events: their text, their phases, and their times, from decimal µs to integer ns without errors of floats.
+
+A float of µs since 1970 resolves a quarter of a µs. Below `EXACT_BELOW_US` (50 days) a float is within a quarter of a
+ns of its text, so if it is that close to an integer ns, that ns is exact. Otherwise the text is parsed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal, InvalidOperation
 from itertools import compress
+from math import floor
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,8 +19,93 @@ from numpy.typing import NDArray
 from profiler_kit.traces import malformed
 from profiler_kit.traces.chunks import NOT_DECODED
 from profiler_kit.traces.dialect import AnyEvent, Event, ExactEvent, Times
-from profiler_kit.traces.table import Ints
-from profiler_kit.traces.times import from_floats, from_texts
+from profiler_kit.traces.table import Ints, Mask
+
+Text = bytes | msgspec.Raw
+
+EXACT_BELOW_US: Final = 2.0**42
+NO_TIME_NS: Final = np.iinfo(np.int64).min
+_LATEST_NS: Final = 2**62  # sums of later times would overflow
+_MAX_ROUNDING_NS: Final = 0.25
+_FRACTION_DIGITS: Final = 3
+_SAFE_DIGITS: Final = 15  # digits of µs whose ns fit into 64 bits
+
+
+def nanoseconds(microseconds: int | str) -> int:
+    """Return `microseconds`, an integer or decimal text, in integer ns, rounded half up without a float.
+
+    Raises: ValueError for text that is not a finite number.
+    """
+    if isinstance(microseconds, int):
+        return microseconds * 1000
+    integer, _, fraction = microseconds.partition(".")
+    if len(fraction) == _FRACTION_DIGITS and fraction.isdecimal() and integer.isdecimal():  # Kineto's format
+        return int(integer) * 1000 + int(fraction)
+    try:
+        value = Decimal(microseconds)
+        # a number with a thousand zeros is not a time
+        if value.is_finite() and value.adjusted() > len(str(_LATEST_NS)):
+            raise ValueError(f"{microseconds!r} is not a time")
+        return floor(value * 1000 + Decimal("0.5"))
+    except (InvalidOperation, OverflowError, ValueError) as error:
+        raise ValueError(f"{microseconds!r} is not a time") from error
+
+
+def from_floats(microseconds: NDArray[np.float64]) -> tuple[Ints, Mask]:
+    """Return integer ns, and where they are not exact, so that the text must be parsed.
+
+    NaN becomes NO_TIME_NS, which is exact.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        scaled = microseconds * 1000
+        innermost_enclosing = np.rint(scaled)
+        is_exact = (np.abs(microseconds) < EXACT_BELOW_US) & (np.abs(scaled - innermost_enclosing) <= _MAX_ROUNDING_NS)
+    missing = np.isnan(microseconds)
+    ns = np.where(is_exact, innermost_enclosing, 0).astype(np.int64)
+    ns[missing] = NO_TIME_NS
+    return ns, ~(is_exact | missing)
+
+
+def from_texts(texts: Sequence[Text]) -> Ints:
+    """Return integer ns; NO_TIME_NS for text that is not a time. Texts of equal length are parsed together."""
+    ns = np.full(len(texts), NO_TIME_NS, dtype=np.int64)
+    sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+    for size in np.unique(sizes).tolist():
+        indices = np.flatnonzero(sizes == size)
+        group = texts if len(indices) == len(texts) else [texts[i] for i in indices.tolist()]
+        ns[indices] = _parse_equal_lengths(group, size)
+    return ns
+
+
+def _parse_equal_lengths(texts: Sequence[Text], size: int) -> Ints:
+    integer_digits = size - _FRACTION_DIGITS - 1
+    if 0 < size <= _SAFE_DIGITS + _FRACTION_DIGITS + 1:
+        digits = np.frombuffer(b"".join(texts), dtype=np.uint8).reshape(len(texts), size) - np.uint8(ord("0"))
+        if size <= _SAFE_DIGITS and (digits <= 9).all():
+            return _from_digits(digits) * 1000
+        point = np.uint8((ord(".") - ord("0")) % 256)
+        if integer_digits > 0 and (digits[:, integer_digits] == point).all():
+            digits = np.delete(digits, integer_digits, axis=1)
+            if (digits <= 9).all():
+                return _from_digits(digits)
+    return np.fromiter(map(_parse_time, texts), dtype=np.int64, count=len(texts))
+
+
+def _from_digits(digits: NDArray[np.uint8]) -> Ints:
+    value = np.zeros(len(digits), dtype=np.int64)
+    for column in digits.T:
+        value = value * 10 + column
+    return value
+
+
+def _parse_time(text: Text) -> int:
+    """Parse one time, which may be quoted or have an exponent."""
+    try:
+        ns = nanoseconds(bytes(text).decode("ascii").strip(' "'))
+    except ValueError:  # and UnicodeDecodeError, which is one
+        return NO_TIME_NS
+    return ns if abs(ns) < _LATEST_NS else NO_TIME_NS
+
 
 _EVENTS: Final = msgspec.json.Decoder(list[Event], strict=False)
 _EXACT_EVENTS: Final = msgspec.json.Decoder(list[ExactEvent], strict=False)

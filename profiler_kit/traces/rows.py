@@ -12,14 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.traces import dialect, malformed
-from profiler_kit.traces.arguments import ArgumentColumns, arguments_of, as_text
+from profiler_kit.traces.arguments import (
+    ArgumentColumns,
+    GrowingColumn,
+    GrowingSparse,
+    Pool,
+    arguments_of,
+    as_text,
+    keep_rows,
+)
 from profiler_kit.traces.chunks import NOT_DECODED, UndecodedEvents
 from profiler_kit.traces.dialect import AnyEvent, Times
-from profiler_kit.traces.event_runs import NO_PHASE, Run, decode, event_of, phases_of, times_of
+from profiler_kit.traces.event_runs import NO_PHASE, NO_TIME_NS, Run, decode, event_of, phases_of, times_of
 from profiler_kit.traces.pairs import Pairs
-from profiler_kit.traces.pools import GrowingColumn, GrowingSparse, Pool, keep_rows
 from profiler_kit.traces.table import DEVICE_KINDS, NONE, Ints, Kind, Mask, Stream, Table, Thread, TraceInfo
-from profiler_kit.traces.times import NO_TIME_NS
 
 _COUNTER: Final = msgspec.json.Decoder(dict[str, int | float | None], strict=False)
 _MALFORMED_LIMIT: Final = 100_000  # a malformed event takes as long as twenty valid ones

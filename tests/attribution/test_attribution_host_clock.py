@@ -6,14 +6,15 @@ from dataclasses import replace
 
 from inspection_written import Written
 
-from profiler_kit.attribution.host_time import phase_host_ns
+from profiler_kit.attribution.host_time import phase_intervals
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.records.traces import TRACE_PHASES, idle_by_cause
+from profiler_kit.traces.intervals import length
 from profiler_kit.traces.table import Kind
 
 
 def host_ns(trace: Written) -> dict[str, int]:
-    return {TRACE_PHASES[number]: ns for number, ns in phase_host_ns(trace.attribution()).items()}
+    return {TRACE_PHASES[number]: length(times) for number, times in phase_intervals(trace.attribution()).items()}
 
 
 def test_python_between_calls_of_one_phase_belongs_to_it() -> None:

@@ -21,7 +21,7 @@ from marked_traces import (
 )
 
 from profiler_kit.errors import TraceError
-from profiler_kit.records.shares import apportion
+from profiler_kit.records.sums import apportion
 
 
 def training_step() -> TraceText:

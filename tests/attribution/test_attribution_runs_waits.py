@@ -8,7 +8,7 @@ import pytest
 from marked_traces import TraceText, assert_busy_and_idle_are_the_span, attribute, attribution
 
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.shares import divide_rounded
+from profiler_kit.records.sums import divide_rounded
 from profiler_kit.records.traces import WaitByPhase, idle_by_cause
 from profiler_kit.traces.table import NONE
 

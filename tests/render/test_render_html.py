@@ -113,7 +113,9 @@ def test_a_page_loads_nothing() -> None:
         assert attributes.get("href", "#").startswith("#"), tag
     assert "default-src 'none'" in html
     urls = [url for file in WEB.iterdir() for url in re.findall(r"https?://[^\"]+", file.read_text())]
-    assert urls == ["https://ui.perfetto.dev"], "a button opens it in another window; the policy forbids to load from it"
+    assert urls == ["https://ui.perfetto.dev"], (
+        "a button opens it in another window; the policy forbids to load from it"
+    )
 
 
 def test_a_page_is_small() -> None:

@@ -24,7 +24,7 @@ from profiler_kit.records.trace_comparison import TimeChange
 from profiler_kit.records.traces import PhaseTime
 from profiler_kit.render._colors import COLORS
 from profiler_kit.report import traces_document
-from profiler_kit.report.charts.aligned_trees import layer_tree, trace_module_tree
+from profiler_kit.report.charts.comparisons import layer_tree, trace_module_tree
 from profiler_kit.report.charts.reports import configuration_chart, memory_chart
 from profiler_kit.report.charts.results import sweep_chart
 from profiler_kit.report.charts.traces import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from profiler_kit.records.report import Trial
 from profiler_kit.records.samples import Interval
-from profiler_kit.report.trial_sentence import trial_sentence
+from profiler_kit.report.verdict import trial_sentence
 
 BEFORE = Interval(median=20_000_000, low=19_900_000, high=20_100_000)
 AFTER = Interval(median=15_000_000, low=14_900_000, high=15_100_000)

@@ -15,8 +15,15 @@ from hypothesis import strategies as st
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces import source
-from profiler_kit.traces.entries import FLOW_END, FLOW_START, METADATA, UNREAD, Entries, scan_entries
-from profiler_kit.traces.flows import without_unmatched_flows
+from profiler_kit.traces.entries import (
+    FLOW_END,
+    FLOW_START,
+    METADATA,
+    UNREAD,
+    Entries,
+    scan_entries,
+    without_unmatched_flows,
+)
 from profiler_kit.traces.splitting import Run, rewrite_trace, split
 from profiler_kit.traces.table import Kind
 

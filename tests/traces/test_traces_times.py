@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.traces.times import NO_TIME_NS, from_floats, from_texts, nanoseconds
+from profiler_kit.traces.event_runs import NO_TIME_NS, from_floats, from_texts, nanoseconds
 
 DECIMALS = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**6), max_value=10**15, places=6)
 

@@ -63,7 +63,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> Outcome:
     """Check the program, and return its run, which takes this process over."""
-    from profiler_kit.integrations.later import Later
+    from profiler_kit.integrations.attachment import Later
     from profiler_kit.integrations.program import Program
     from profiler_kit.integrations.program_session import RunOptions, run_program, run_under
     from profiler_kit.integrations.session import require_folder
