@@ -29,7 +29,7 @@ from profiler_kit.forecast.work import WEIGHTS, Work
 
 NEIGHBORS: Final = 24
 _CLOSE: Final = 0.02  # squared distance below which a recorded call is as good as an equal one
-_STIFFNESS: Final = 2.0  # of the line through the neighbors: the larger, the closer to their mean
+_STIFFNESS: Final = 1.4  # of the line through the neighbors: the larger, the closer to their mean
 _MARGIN: Final = 0.3  # how far the line may leave the range of its neighbors, as a logarithm
 # The standard deviation of the logarithm of a price grows with the distance to the nearest recorded call.
 _LEAST_SPREAD: Final = 0.05

@@ -72,7 +72,7 @@ WEIGHTS: Final[dict[str, tuple[float, ...]]] = {
     "attention": (8, 2, 2),
     "optimizer": (8, 2),
     "recurrent": (8, 2, 2),
-    "memory": (6, 1, 1, 2, 2),
+    "memory": (6, 1, 1, 2, 2, 1.5, 2),
 }
 
 
@@ -204,20 +204,35 @@ def _memory(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmetic: 
     result = writes[0] if writes else largest
     read_bytes, written_bytes = sum(map(_stored_bytes, reads)), sum(map(_stored_bytes, writes))
     main = next((tensor for tensor in reads if tensor.dtype.startswith(("float", "bfloat"))), largest)
-    shape = largest.shape
+    is_elementwise = _is_elementwise(call, (*reads, *writes))
+    shape = () if is_elementwise else largest.shape
     return Work(
         op=op,
         family="memory",
-        classes=(op, main.dtype, result.dtype, _layout(largest), _layout(result)),
+        classes=(op, main.dtype, result.dtype, _layout(largest), _layout(result), str(is_elementwise), _flags(call)),
         sizes=(
             *_logs(read_bytes, written_bytes),
-            0.5 * _log(shape[-1] if shape else 1),
-            0.5 * _log(shape[1] if len(shape) > 1 else 1),
+            _log(shape[-1] if shape else 1),
+            _log(shape[1] if len(shape) > 1 else 1),
             0.3 * _log(largest.numel / max(result.numel, 1)),
         ),
         math=main.dtype,
         moved_bytes=read_bytes + written_bytes,
     )
+
+
+def _is_elementwise(call: OpCall, tensors: Tensors) -> bool:
+    """Whether each element is computed from those at its place, in the order of memory: the shape does not matter.
+
+    An integer argument may name a dimension, as that of a softmax.
+    """
+    layouts = {(tensor.shape, _layout(tensor)) for tensor in tensors}
+    return len(layouts) == 1 and _layout(tensors[0]) != "other" and not any(type(value) is int for value in call.args)
+
+
+def _flags(call: OpCall) -> str:
+    """The boolean arguments, such as whether a normalization trains; they select kernels."""
+    return "".join("01"[value] for value in call.args if isinstance(value, bool)) or "-"
 
 
 Describe = Callable[[str, OpCall, Tensors, Tensors, Arithmetic], Work | None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.forecast.work import WEIGHTS, Arithmetic, Work, work_of
 from profiler_kit.meta.call_signatures import call_signature, op_name
 from profiler_kit.meta.emulation.library_calls import facts_of
-from profiler_kit.records.calls import OpCall
+from profiler_kit.records.calls import OpCall, TensorFacts
 from scripts.lab.price_table import parse
 
 
@@ -156,3 +157,29 @@ def test_the_roofline_is_the_longer_of_arithmetic_and_traffic() -> None:
     assert big.roofline_ns(H100.peaks) == pytest.approx(1500 + 2 * 4096**3 / H100.peaks.fp32 * 1e9)
     add = works(lambda: meta(1 << 24) + 1)["aten.add"]
     assert add.roofline_ns(H100.peaks) == pytest.approx(1500 + 8 * (1 << 24) / H100.peaks.bandwidth * 1e9)
+
+
+def float32(*shape: int) -> TensorFacts:
+    strides = tuple(math.prod(shape[place + 1 :]) for place in range(len(shape)))
+    return TensorFacts(shape, strides, "float32", 4)
+
+
+def test_the_shape_of_elementwise_work_does_not_matter_and_that_of_a_softmax_does() -> None:
+    def work(op: str, shape: tuple[int, ...], *rest: object) -> Work | None:
+        tensor = float32(*shape)
+        return work_of(OpCall(op, (tensor, *rest), outputs=(tensor,)))
+
+    assert work("aten.relu", (64, 1024)) == work("aten.relu", (65536,))
+    assert work("aten._softmax", (64, 1024), 1, False) != work("aten._softmax", (1024, 64), 1, False)
+
+
+def test_flags_select_kernels() -> None:
+    image, channels = float32(8, 16, 32, 32), float32(16)
+    training, inference = (
+        work_of(OpCall("aten.native_batch_norm", (image, *[channels] * 4, trains, 0.1, 1e-5), outputs=(image,)))
+        for trains in (True, False)
+    )
+    assert training is not None
+    assert inference is not None
+    assert training.classes != inference.classes
+    assert training.sizes == inference.sizes

@@ -26,7 +26,7 @@ from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.units import text
 
-# Of 235 recorded calls above this share of their step, 20 pass the upper end of their interval when their network is left out,
+# Of 235 recorded calls above this share of their step, 21 pass the upper end of their interval when their network is left out,
 # and 10 pass it by this factor: most of them with an unusual algorithm.
 MIN_FACTOR: Final = 1.5
 # With any algorithm, a layer below a tenth of the device time cannot change the step by more than that.
