@@ -153,7 +153,8 @@ class DeviceMoves(TorchFunctionMode):
             return self._to(tensor, (), {"dtype": _legacy_dtype(legacy["type"])})
         if kind is None or isinstance(kind, torch.dtype) or not tensor.is_meta:
             return _TYPE(*args, **keywords)
-        dtype = _legacy_dtype(str(name or getattr(kind, "__name__", "")).removeprefix("torch."))
+        legacy_name = str(name or getattr(kind, "__name__", "")).removeprefix("torch.")
+        dtype = _legacy_dtype(legacy_name.removeprefix("meta."))  # what type() of a meta tensor returns
         return _TYPE(*args, **keywords) if dtype is None else self._to(tensor, (), {"dtype": dtype})
 
 

@@ -59,6 +59,7 @@ class Net(nn.Module):
         state = torch.zeros(1, len(x), 4).to(device)
         out, _ = self.rnn(x, (state, torch.zeros_like(state, device="cuda:0")))
         table = torch.arange(4, device=device).type(torch.cuda.FloatTensor)
+        table = table.type(x.type())
         pinned = torch.ones(4, pin_memory=True).pin_memory().cuda()
         with torch.autocast(x.device.type), torch.amp.autocast("cuda", enabled=False):
             return self.fc(out[:, -1]) + table + pinned + x.new_zeros(4, device=0)
