@@ -8,6 +8,7 @@ from importlib.machinery import PathFinder
 
 import pytest
 
+from profiler_kit.errors import TargetError
 from profiler_kit.loading import load
 from profiler_kit.loading.scripts.settings import Settings, parsed_settings, resolved
 from profiler_kit.records.target import TargetSpec
@@ -379,3 +380,34 @@ def test_no_extra_layers_are_none(write: Write) -> None:
     net = HEAD + NET.format(name="size, n_extra_layers", width="size + n_extra_layers")
     write({"net.py": net, "train.py": "from net import Net\nmodel = Net(17, n_extra_layers=0)\n"})
     assert width("net.py", "derived") == 17
+
+
+def test_an_error_of_assumed_arguments_says_so(write: Write) -> None:
+    net = NET.format(name="hidden_size", width="hidden_size").replace(
+        "__init__()\n", "__init__()\n        hidden_size.table()\n", 1
+    )
+    write({"net.py": HEAD + net})
+    with pytest.raises(TargetError, match=r"with assumed hidden_size=\d+") as caught:
+        width("net.py")
+    assert caught.value.hint is not None
+    assert "--kw" in caught.value.hint
+
+
+def test_a_model_that_stands_for_one_that_failed_is_assumed(write: Write) -> None:
+    large = NET.format(name="n", width="missing_package.size(n)").replace("Net", "Large")
+    large = large.replace("        super", "        import missing_package\n        super")
+    tests = "def test_net():\n    net = Large(1)\ndef test_small():\n    net = Net(17)\n"
+    write({"net.py": SIZED + large + tests})
+    info = load(TargetSpec(spec="net.py", inputs=("2,3",), mode="infer", command=("count", ""))).info
+    assert (info.name, info.confidence.model) == ("Net", "assumed")
+    assert next(choice.others for choice in info.choices if choice.subject == "model") == ("Large",)
+
+
+def test_options_set_the_assumed_arguments_that_they_can(write: Write) -> None:
+    net = HEAD + NET.format(name="hidden_size, config", width="hidden_size + config.extra")
+    write({"net.py": net, "conf.py": "make(extra=1, a=2, b=3, c=4)\n"})
+    choices = load(TargetSpec(spec="net.py", inputs=("2,3",), mode="infer", command=("count", ""))).info.choices
+    options = next(choice.options for choice in choices if choice.subject == "arguments")
+    assert options[0] == "--kw"
+    assert options[1].startswith("hidden_size=")
+    assert len(options) == 2

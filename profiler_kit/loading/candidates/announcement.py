@@ -59,7 +59,7 @@ class Decision:
     def _certainty_of_model(self) -> Certainty:
         evidence, site = self.candidate.evidence, self.candidate.site
         is_part_of_class = site is not None and site.role == "method"  # which may use several models
-        if evidence in _STATED and not is_part_of_class:
+        if evidence in _STATED and not is_part_of_class and (evidence == "explicit" or not self._failed):
             return "stated"
         if evidence in _BUILT and not self._failed and not is_part_of_class:
             return "derived"
@@ -72,7 +72,7 @@ class Decision:
         known, name = self.confidence, self.candidate.name
         choices = []
         if known.is_assumed("model"):
-            others = tuple(self._others) or tuple(self._failed)
+            others = (*self._failed, *self._others)
             choices.append(Choice(subject="model", value=name, others=others))
         if known.is_assumed("arguments"):
             choices.append(self._assumed_arguments())
@@ -83,9 +83,8 @@ class Decision:
         values = {key: bound.get(key) for key in self.arguments.assumed} or self._values_of_test
         texts = [f"{key}={value_text(value)}" if key in bound else key for key, value in values.items()]
         more = f" and {len(texts) - _LISTED_VALUES} more" if len(texts) > _LISTED_VALUES else ""
-        options: list[str] = []
-        if all(map(_is_plain, values.values())):
-            options = [word for key, value in values.items() for word in ("--kw", _option(key, value))]
+        plain = {key: value for key, value in values.items() if key in bound and _is_plain(value)}
+        options = [word for key, value in plain.items() for word in ("--kw", _option(key, value))]
         return Choice(subject="arguments", value=", ".join(texts[:_LISTED_VALUES]) + more, options=tuple(options))
 
     @property
@@ -149,7 +148,9 @@ def _option(name: str, value: object) -> str:
 
 def _is_plain(value: object) -> bool:
     """Whether ``--kw`` can pass `value`."""
-    return isinstance(value, (int, float, str, bool))
+    if type(value) in (list, tuple):
+        return all(map(_is_plain, value))  # type: ignore[call-overload]
+    return value is None or isinstance(value, (int, float, str, bool))
 
 
 def _without_site(

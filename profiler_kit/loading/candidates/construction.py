@@ -11,7 +11,7 @@ from typing import Any, Final
 from torch import nn
 
 from profiler_kit.errors import KitError, TargetError, UsageError
-from profiler_kit.loading.candidates.announcement import Decision, join_words
+from profiler_kit.loading.candidates.announcement import Decision, join_words, value_text
 from profiler_kit.loading.candidates.arguments import Arguments, Binder
 from profiler_kit.loading.candidates.building import (
     NotAModelError,
@@ -38,6 +38,7 @@ _MAX_MISSING_PACKAGES: Final = 3  # candidates that fail for this reason, before
 _MAX_SLOW_BUILDS: Final = 3  # fit into the time limit of a load
 _MAX_COMPLETIONS: Final = 12  # missing names and fields of one candidate
 _BUILD_LIMIT_S: Final = 60.0  # no new candidate is tried after this time; a backstop, MAX_BUILDS is the rule
+_LISTED_VALUES: Final = 3
 LAST_RESORT: Final = ("part", "loss")
 
 
@@ -175,7 +176,10 @@ class Construction:
                 raise missing_error(spec, candidate.name, missing, where, alternative) from missing
             return candidate.value(*bound.args, **bound.kwargs)
 
-        built = construct(spec, candidate.name, call, where, on_meta=self.on_meta)
+        try:
+            built = construct(spec, candidate.name, call, where, on_meta=self.on_meta)
+        except TargetError as error:
+            raise _with_assumptions(error, bound) from error.__cause__
         self._reject_layer(candidate, built.model, where)
         decision = Decision(
             source=source, candidate=candidate, arguments=bound, model=built.model, ranked=self.ranked,
@@ -236,6 +240,16 @@ class Construction:
         error = TargetError(f"{main.message}; {join_words(others)} failed too", where=main.where, hint=main.hint)
         error.__cause__ = main.__cause__
         return error
+
+
+def _with_assumptions(error: TargetError, arguments: Arguments) -> TargetError:
+    """`error` with the arguments that are assumed: they may be the reason, and not the user's code."""
+    values = [f"{name}={value_text(arguments.bound[name])}" for name in arguments.assumed if name in arguments.bound]
+    if not values or uses_missing_package(error):
+        return error
+    more = f" and {len(values) - _LISTED_VALUES} more" if len(values) > _LISTED_VALUES else ""
+    message = f"{error.message}, with assumed {', '.join(values[:_LISTED_VALUES])}{more}"
+    return TargetError(message, where=error.where, hint="pass the right values with --kw NAME=VALUE")
 
 
 def _has_parameters(model: Any) -> bool:

@@ -85,7 +85,9 @@ def _unavoidable(subject: Subject, failure: Failure, where: str | None) -> Targe
     package = missing_package(failure.error)
     if package is None:
         message = f"{subject.forward} raised {one_line_message(failure.error)} with each input, whatever its shape"
-        return TargetError(message, where=where, hint="fix this line: no input avoids it")
+        return TargetError(
+            message, where=where, hint="fix this line, or pass other arguments with --kw: no tried input avoids it"
+        )
     cause = package.cause if isinstance(package, UnavailableError) else package
     where = package.where if isinstance(package, UnavailableError) else where
     name = getattr(cause, "name", None) or str(package)
