@@ -26,18 +26,15 @@ def _do_nothing(_: nn.Module) -> None:
 
 @contextmanager
 def wrapped_forwards(modules: Iterable[nn.Module], around: Around) -> Iterator[None]:
-    """Run ``forward`` of each of `modules` as ``around(module, args, kwargs, call)`` inside the block, whoever calls it.
+    """Run ``forward`` of all modules of the classes of `modules` as ``around(module, args, kwargs, call)`` inside the block.
 
     Their classes are changed: copies and files of the modules, which the program may make, have nothing of it. Classes of torch
     are left out, and all where the program compiles, which would compile again.
     """
-    modules = tuple(modules)
-    ids = {id(module) for module in modules}
-
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if id(self) not in ids or torch.compiler.is_compiling():
+            if torch.compiler.is_compiling():
                 return original(self, *args, **kwargs)
             return around(self, args, kwargs, lambda: original(self, *args, **kwargs))
 
@@ -95,17 +92,25 @@ class OutermostCalls:
             return call()
         self._before(known)
         self.called.setdefault(id(known), known)
+        try:
+            return self._inside(call)
+        finally:
+            self._after(known)
+
+    def _around_forward(self, module: nn.Module, _args: Any, _kwargs: Any, call: Call) -> Any:
+        if self._depth or not self._is_watched():
+            return call()
+        if id(module) in self._modules:
+            self.direct.add(id(module))
+            return self._around_call(module, call)
+        return call() if self._represented(module) is None else self._inside(call)  # the parts of a copy are no models
+
+    def _inside(self, call: Call) -> Any:
         self._depth += 1
         try:
             return call()
         finally:
             self._depth -= 1
-            self._after(known)
-
-    def _around_forward(self, module: nn.Module, _args: Any, _kwargs: Any, call: Call) -> Any:
-        if self._depth == 0 and self._is_watched():
-            self.direct.add(id(module))
-        return self._around_call(module, call)
 
     def _is_watched(self) -> bool:
         is_in_backward = torch._C._current_autograd_node() is not None

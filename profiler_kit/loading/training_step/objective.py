@@ -167,7 +167,8 @@ class Objective:
                 where=self.where,
                 hint="return the scalar loss tensor",
             )
-        if loss.numel() != 1:
+        is_one = self.script is not None and loss.numel() == 1  # backward() of a script takes it
+        if loss.dim() != 0 and not is_one:
             raise TargetError(
                 f"the loss {self.name} has shape {tuple(loss.shape)}, but must be a scalar",
                 where=self.where,
