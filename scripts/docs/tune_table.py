@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.records.serde import read_saved
-from profiler_kit.records.tuning import Contribution, Tuning, error_text, figure_words
+from profiler_kit.records.tuning import Contribution, Tuning, TuningAnswer, error_text, figure_words
 from profiler_kit.render.markdown import code, escape
 from profiler_kit.units import DASH, text
 
@@ -29,7 +29,7 @@ HEADER: Final = (
 def tune_table(files: Sequence[Path]) -> str:
     """The table of the results in `files`, with a sentence about their origin. Raises ReportError, UsageError."""
     tunings = [_read(file) for file in files]
-    rows = [_row(tuning) for tuning in tunings]
+    rows = [row for tuning in tunings for row in _rows(tuning)]
     return "\n".join([*_origins(tunings), "", HEADER, *rows])
 
 
@@ -50,27 +50,36 @@ def _origins(tunings: Sequence[Tuning]) -> Iterator[str]:
     )
 
 
-def _row(tuning: Tuning) -> str:
-    before, after, gain = tuning.baseline, tuning.chosen, tuning.gain
-    is_better = tuning.outcome == "better" and after is not None and gain is not None
-    shapes = ", ".join(tensor.text for tensor in tuning.target.inputs)
-    cells = [f"{escape(tuning.target.name)}, {escape(shapes)} ({tuning.options.goal})"]
-    if is_better and after is not None and gain is not None:
-        cells += [
-            ", ".join(code(change) for change in tuning.changes),
-            f"{gain.saved} {figure_words(tuning.options.goal)}",
-            _pair(*(text(side.step_ns.median if side.step_ns else None, "ns") for side in (before, after))),
-            _pair(*(text(side.peak_bytes, "bytes") for side in (before, after))),
-            _pair(*(error_text(side.max_relative_error) for side in (before, after))),
-            "; ".join(_contribution(part) for part in tuning.contributions),
-        ]
-    else:
+def _rows(tuning: Tuning) -> Iterator[str]:
+    """A row for each answer that is better than the baseline; one without an answer if there is none."""
+    better = [answer for answer in tuning.answers if answer.outcome == "better" and answer.gain is not None]
+    used = {change for answer in better for change in answer.changes}
+    for answer in better:
+        yield _row(tuning, _answer_cells(tuning, answer), used)
+    if not better:
+        before = tuning.baseline
         step = text(before.step_ns.median if before.step_ns else None, "ns")
-        cells += [
-            tuning.outcome, DASH, step, text(before.peak_bytes, "bytes"), error_text(before.max_relative_error), DASH,
-        ]  # fmt: skip
-    cells.append("; ".join(_rejected(tuning)) or DASH)
-    return f"| {' | '.join(cells)} |"
+        error = error_text(before.max_relative_error)
+        yield _row(tuning, [tuning.outcome, DASH, step, text(before.peak_bytes, "bytes"), error, DASH], used)
+
+
+def _row(tuning: Tuning, cells: Sequence[str], used: Collection[str]) -> str:
+    shapes = ", ".join(tensor.text for tensor in tuning.target.inputs)
+    name = f"{escape(tuning.target.name)}, {escape(shapes)} ({tuning.options.goal})"
+    return f"| {' | '.join([name, *cells, '; '.join(_rejected(tuning, used)) or DASH])} |"
+
+
+def _answer_cells(tuning: Tuning, answer: TuningAnswer) -> list[str]:
+    assert answer.gain is not None
+    before, after = tuning.baseline, answer.chosen
+    return [
+        ", ".join(code(change) for change in answer.changes),
+        f"{answer.gain.saved} {figure_words(tuning.options.goal)}",
+        _pair(*(text(side.step_ns.median if side.step_ns else None, "ns") for side in (before, after))),
+        _pair(*(text(side.peak_bytes, "bytes") for side in (before, after))),
+        _pair(*(error_text(side.max_relative_error) for side in (before, after))),
+        "; ".join(_contribution(part) for part in answer.contributions),
+    ]
 
 
 def _pair(before: str, after: str) -> str:
@@ -85,10 +94,10 @@ def _contribution(part: Contribution) -> str:
     return f"{code(part.change)} {mark}{text(100 * (1 - part.gain.ratio), 'percent')}{kind}"
 
 
-def _rejected(tuning: Tuning) -> Iterator[str]:
-    """The changes that are not in use, by outcome."""
+def _rejected(tuning: Tuning, used: Collection[str]) -> Iterator[str]:
+    """The changes that no answer uses, by outcome."""
     last: dict[str, str] = {
-        attempt.change: attempt.outcome for attempt in tuning.attempts if attempt.change not in tuning.changes
+        attempt.change: attempt.outcome for attempt in tuning.attempts if attempt.change not in used
     }
     words = {"same": "not sure", "accepted": "replaced", "better": "second best"}
     outcomes: dict[str, list[str]] = {}
