@@ -31,6 +31,7 @@ def wrapped_forwards(modules: Iterable[nn.Module], around: Around) -> Iterator[N
     Their classes are changed: copies and files of the modules, which the program may make, have nothing of it. Classes of torch
     are left out, and all where the program compiles, which would compile again.
     """
+
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
