@@ -7,6 +7,7 @@ from collections.abc import Callable
 from importlib.machinery import PathFinder
 
 import pytest
+from small_files import HEAD, NET
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import load
@@ -14,15 +15,6 @@ from profiler_kit.loading.scripts.settings import Settings, parsed_settings, res
 from profiler_kit.records.target import TargetSpec
 
 Write = Callable[..., None]
-HEAD = "import torch\nfrom torch import nn\n"
-NET = (
-    "class Net(nn.Module):\n"
-    "    def __init__(self, {name}):\n"
-    "        super().__init__()\n"
-    "        self.fc = nn.Linear(3, {width})\n"
-    "    def forward(self, x):\n"
-    "        return self.fc(x)\n"
-)
 SIZED = HEAD + NET.format(name="size", width="size")
 CONFIGURED = HEAD + NET.format(name="cfg", width="cfg.net.size")
 

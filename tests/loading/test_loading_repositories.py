@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_files import HEAD, NET
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
@@ -20,15 +21,6 @@ from profiler_kit.loading.training_step.script_loss import _moved
 from profiler_kit.records.target import TargetSpec
 
 Write = Callable[..., None]
-HEAD = "import torch\nfrom torch import nn\n"
-NET = (
-    "class Net(nn.Module):\n"
-    "    def __init__(self, {name}):\n"
-    "        super().__init__()\n"
-    "        self.fc = nn.Linear(3, {width})\n"
-    "    def forward(self, x):\n"
-    "        return self.fc(x)\n"
-)
 
 
 def loaded(target: str) -> Target:

@@ -13,6 +13,7 @@ from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.names import attribute_paths, calls_in, last_name
 from profiler_kit.loading.program.reading import function_node, parsed_leniently
 from profiler_kit.loading.program.repository import local_sources, repository_root
+from profiler_kit.loading.scripts.settings import yaml_values
 
 _CONSTRUCTORS: Final = {"int": int, "float": float, "str": str, "bool": bool}
 _MIN_VALUES: Final = 4  # a call or dict with fewer values rarely is a configuration
@@ -55,10 +56,7 @@ def program_options(file: Path, documents: Iterable[Document]) -> dict[str, Any]
     options: dict[str, Any] = {}
     trees = (document.tree for document in documents if document.kind in ("target", "importer"))
     for tree in chain(trees, _trees(file, {"add_argument"}, least=1)):
-        for call in calls_in(tree):
-            if last_name(call.func) == "add_argument":
-                words = {word.arg: word.value for word in call.keywords if word.arg is not None}
-                options = _option(call, words) | options
+        options = _parser_options(tree) | options
     return options
 
 
@@ -133,9 +131,10 @@ def _file_objects(root: Path) -> Iterator[dict[str, Any]]:
     )
     for path in islice(files, _MAX_FILES):
         try:
-            value = _content(path) if path.stat().st_size <= _MAX_BYTES else None
+            content = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b"{}"
+            value = json.loads(content) if path.suffix == ".json" else yaml_values(content)
         except (OSError, ValueError, RecursionError):
-            continue  # not readable, or not JSON
+            continue  # not readable, or neither JSON nor YAML
         pending, visited = [value], set[int]()
         for item in pending:
             if isinstance(item, dict) and id(item) not in visited:  # an alias of YAML may lead back to its own table
@@ -144,40 +143,32 @@ def _file_objects(root: Path) -> Iterator[dict[str, Any]]:
                 pending += item.values()
 
 
-def _content(path: Path) -> Any:
-    """The content of a JSON or YAML file, as plain values; of several documents in a file, all tables as one.
-
-    Raises ValueError.
-    """
-    if path.suffix == ".json":
-        return json.loads(path.read_bytes())
-    import yaml
-
-    try:
-        documents = list(yaml.load_all(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from error
-    return {key: value for table in documents if isinstance(table, dict) for key, value in table.items()}
-
-
 def _stated(tree: ast.Module) -> Iterator[dict[str, Any]]:
     """The option defaults of the file's parsers, and the keywords or keys of each call and dict of several values."""
-    parsed: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            words = {word.arg: word.value for word in node.keywords if word.arg is not None}
-            if isinstance(node.func, ast.Attribute) and node.func.attr == "add_argument":
-                parsed.update(_option(node, words))
-            elif len(words) >= _MIN_VALUES:
+            words = _words(node)
+            if len(words) >= _MIN_VALUES and last_name(node.func) != "add_argument":
                 yield _values(words)
         elif isinstance(node, ast.Dict) and len(node.keys) >= _MIN_VALUES:
             pairs = zip(node.keys, node.values, strict=True)
             yield _values({str(key.value): value for key, value in pairs if isinstance(key, ast.Constant)})
-    yield parsed
+    yield _parser_options(tree)
 
 
-def _option(call: ast.Call, words: dict[str, ast.expr]) -> dict[str, Any]:
+def _parser_options(tree: ast.Module) -> dict[str, Any]:
+    """The options of the parsers in `tree`, with their defaults."""
+    calls = (call for call in calls_in(tree) if last_name(call.func) == "add_argument")
+    return {name: value for call in calls for name, value in _option(call).items()}
+
+
+def _words(call: ast.Call) -> dict[str, ast.expr]:
+    return {word.arg: word.value for word in call.keywords if word.arg is not None}
+
+
+def _option(call: ast.Call) -> dict[str, Any]:
     """The attribute and the default of a command-line option; empty if it has none without running the script."""
+    words = _words(call)
     name, action, default = _name(call, words), words.get("action"), words.get("default")
     if name is None:
         return {}

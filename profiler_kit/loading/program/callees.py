@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import lru_cache
 
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.names import argument, assigned, calls_in, dotted_name, last_name
 from profiler_kit.loading.program.slices import facts_of
 
 
-def calls_of(name: str, document: Document, module: str | None) -> Iterator[tuple[ast.Call, ast.Call]]:
+@lru_cache(maxsize=256)
+def calls_of(name: str, document: Document, module: str | None) -> tuple[tuple[ast.Call, ast.Call], ...]:
     """The calls in `document` that may call `name`, a class or function of the file with the stem `module`.
 
     Each comes with the call that passes its arguments: another one for ``Process(target=name, args=(...))``.
     """
-    tables = _tables(document.tree)
-    derived = _calls_of_derived(name, document.tree)
-    aliases = _aliases(name, document.tree)
-    for call in calls_in(document.tree):
-        handed_over = _handed_over(call, name)
-        if call in derived or (isinstance(call.func, ast.Name) and call.func.id in aliases):
-            yield call, call
-            continue
-        if handed_over is not None:
-            yield call, handed_over
-        elif _is_named(call.func, name, document) or _is_listed(call.func, name, module, tables):
-            yield call, call
+    derived, aliases = _calls_of_derived(name, document.tree), _aliases(name, document.tree)
+
+    def is_call(call: ast.Call) -> bool:
+        is_alias = isinstance(call.func, ast.Name) and call.func.id in aliases
+        return (
+            is_alias
+            or call in derived
+            or _is_named(call.func, name, document)
+            or _is_listed(call.func, name, module, document.tree)
+        )
+
+    found = ((call, call if is_call(call) else _handed_over(call, name)) for call in calls_in(document.tree))
+    return tuple((call, passing) for call, passing in found if passing is not None)
 
 
 def _aliases(name: str, tree: ast.Module) -> set[str]:
@@ -49,15 +52,14 @@ def _calls_of_derived(name: str, tree: ast.Module) -> set[ast.Call]:
 
 def computed_callees(tree: ast.Module) -> list[ast.Call]:
     """The calls in `tree` whose callee is an item of a table or what ``getattr`` returns, also by a variable for it."""
-    variables = {target.id for node in ast.walk(tree) for target, value in assigned(node)
-                 if isinstance(target, ast.Name) and _is_computed(value)}  # fmt: skip
+    pairs = (pair for node in ast.walk(tree) for pair in assigned(node))
+    variables = {target.id for target, value in pairs if isinstance(target, ast.Name) and _is_computed(value)}
     return [call for call in calls_in(tree) if _is_computed(call.func) or getattr(call.func, "id", "") in variables]
 
 
 def listed_name(function: ast.expr, names: Iterable[str], document: Document, module: str) -> str | None:
     """The one of `names`, of the file with the stem `module`, that a table lists from which a callee comes; None without one."""
-    tables = _tables(document.tree)
-    return next((name for name in names if _is_listed(function, name, module, tables)), None)
+    return next((name for name in names if _is_listed(function, name, module, document.tree)), None)
 
 
 def _is_computed(function: ast.expr) -> bool:
@@ -77,13 +79,15 @@ def _is_named(function: ast.expr, name: str, document: Document) -> bool:
     return isinstance(function, ast.Name)
 
 
-def _is_listed(function: ast.expr, name: str, module: str | None, tables: dict[str, set[str]]) -> bool:
-    """Whether `function` is an item of a table that contains `name`, or the attribute `name` of an item that is `module`."""
+def _is_listed(function: ast.expr, name: str, module: str | None, tree: ast.Module) -> bool:
+    """Whether `function` is an item of a table of `tree` that contains `name`, or the attribute `name` of an item `module`."""
+    tables = _tables(tree)
     if isinstance(function, ast.Attribute) and function.attr == name and isinstance(function.value, ast.Subscript):
         return module in tables.get(dotted_name(function.value.value) or "", ())
     return isinstance(function, ast.Subscript) and name in tables.get(dotted_name(function.value) or "", ())
 
 
+@lru_cache(maxsize=64)
 def _tables(tree: ast.Module) -> dict[str, set[str]]:
     """The dicts of the document, by the name that they are assigned to, with the names of their values."""
     tables: dict[str, set[str]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -77,6 +78,7 @@ class Environment:
     metadata: Any = {}  # noqa: RUF012  as of the class that it stands for
     reward_range = (-np.inf, np.inf)
     num_envs = 1
+    has_info = False  # as in gymnasium: an observation comes with a dict, and an episode ends in two ways
     _max_episode_steps = _STEPS
 
     def __class_getitem__(cls, _: Any) -> Any:
@@ -97,11 +99,13 @@ class Environment:
 
     def reset(self, **_: Any) -> Any:
         """An observation."""
-        return self.observation_space.sample()
+        observation = self.observation_space.sample()
+        return (observation, {}) if self.has_info else observation
 
     def step(self, action: Any) -> Any:
         """An observation, a reward, whether the episode has ended, and nothing else."""
-        return self.observation_space.sample(), 0.0, False, {}
+        ends = (False, False) if self.has_info else (False,)
+        return (self.observation_space.sample(), 0.0, *ends, {})
 
     def get_action_meanings(self) -> list[str]:
         """A name for each action, of which the second starts a game."""
@@ -117,7 +121,7 @@ class Wrapper(Environment):
     """An environment around `env`."""
 
     def __init__(self, env: Any, *_: Any, **__: Any) -> None:
-        self.env = env
+        self.env, self.has_info = env, env.has_info
         self.observation_space, self.action_space = env.observation_space, env.action_space
 
     def __getattr__(self, name: str) -> Any:
@@ -166,7 +170,7 @@ class Vector(Wrapper):
     single_action_space = property(lambda self: self.env.action_space)
 
 
-def make(name: Any, *_: Any, **__: Any) -> Environment:
+def make(name: Any, *_: Any, has_info: bool = False, **__: Any) -> Environment:
     """The environment `name`. Raises LookupError for one whose shapes are not known here."""
     match = _VERSION.fullmatch(str(name))
     kind = match[1] if match is not None else str(name)
@@ -179,6 +183,7 @@ def make(name: Any, *_: Any, **__: Any) -> Environment:
     else:
         raise LookupError(f"the shapes of the environment {name} are not known without its package")
     environment = Environment()
+    environment.has_info = has_info
     is_image = isinstance(observations, tuple) and (len(observations) > 1 or observations == _RAM)
     environment.observation_space = (
         Discrete(observations)
@@ -207,8 +212,9 @@ def module_contents(package: str) -> dict[str, dict[str, Any]]:
     )  # fmt: skip
     vectors = dict.fromkeys(("SyncVectorEnv", "AsyncVectorEnv"), Vector)
     nothing = dict.fromkeys(("register", "register_envs"), lambda *_, **__: None)
+    own_make = partial(make, has_info=package == "gymnasium")
     return {
-        package: {"make": make, "Env": Environment, "Space": Space, "__version__": "1.0", **nothing, **wrappers},
+        package: {"make": own_make, "Env": Environment, "Space": Space, "__version__": "1.0", **nothing, **wrappers},
         f"{package}.spaces": spaces, f"{package}.spaces.box": {"Box": Box}, f"{package}.spaces.discrete": {"Discrete": Discrete},
         f"{package}.core": {"Env": Environment, **wrappers},
         f"{package}.wrappers": {**reshaped, **dict.fromkeys(same, Wrapper)},

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -323,35 +323,38 @@ class Evaluator:
         called = owner.name if owner is not None else function.name
         positional = [p.arg for p in (*function.args.posonlyargs, *function.args.args)][owner is not None :]
         position = positional.index(name) if name in positional else None
-        count = 0
         others = self.documents()
         if document.kind == "importer" and document.path is not None:
             others = importers_of(document.path)
         module = document.path.stem if document.path is not None else None
         known = (document, *(other for other in others if other is not document))
-        unknown = _files_that_name(called, document.path) if depth == 0 and document.path is not None else ()
-        for other in chain(known, unknown):
-            if other not in known and (count or other.path in {document.path for document in known}):
-                return  # one call shows enough
-            inside = set(ast.walk(function)) if other is document else set()
-            for node, call in calls_of(called, other, module):
-                passed = argument(call, name, position) or _unpacked(call, name)
-                if node not in inside and passed is not None and count < _MAX_CALLS:
-                    count += 1
-                    yield place_of(other, node), passed
+        inside = set(ast.walk(function))
+
+        def passing(documents: Iterable[Document]) -> Iterator[tuple[Place, ast.expr]]:
+            for other in documents:
+                for node, call in calls_of(called, other, module):
+                    passed = argument(call, name, position) or _unpacked(call, name)
+                    if node not in inside and passed is not None:
+                        yield place_of(other, node), passed
+
+        is_found = False
+        for found in islice(passing(known), _MAX_CALLS):
+            is_found = True
+            yield found
+        if not is_found and depth == 0 and document.path is not None:
+            paths = {other.path for other in known}
+            yield from islice(passing(d for d in _files_that_name(called, document.path) if d.path not in paths), 1)
 
 
 @lru_cache(maxsize=64)
 def _files_that_name(name: str, path: Path) -> tuple[Document, ...]:
     """Files of the repository of `path` that call `name`, which they may import in a way that the text does not show."""
-    texts = ((file, text) for file, text in local_sources(path, repository_root(path)) if f"{name}(" in text)
-    others = (
-        (file, text) for file, text in texts if f"class {name}" not in text
-    )  # of the same name: its calls are others
+    sources = local_sources(path, repository_root(path))
+    # where a class of the same name is defined, the calls are its own
+    texts = ((file, text) for file, text in sources if f"{name}(" in text and f"class {name}" not in text)
+    trees = ((file, text, parsed_leniently(text)) for file, text in texts)
     documents = (
-        Document(tree=tree, text=text, path=file, kind="importer")
-        for file, text in others
-        if (tree := parsed_leniently(text)) is not None
+        Document(tree=tree, text=text, path=file, kind="importer") for file, text, tree in trees if tree is not None
     )
     return tuple(islice(documents, _MAX_CALLS))
 

@@ -136,14 +136,18 @@ def read_settings(path: Any) -> Settings:
 
 def parsed_settings(text: str) -> Settings:
     """The tree that `text` states in YAML, without its references resolved. Raises ValueError."""
+    return Settings(yaml_values(text))
+
+
+def yaml_values(text: str | bytes) -> dict[Any, Any]:
+    """The values that `text` states in YAML; of several documents, all tables as one. Raises ValueError."""
     import yaml
 
     try:
         documents = list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
-    tables = [document for document in documents if isinstance(document, dict)]
-    return Settings({key: value for table in tables for key, value in table.items()})
+    return {key: value for table in documents if isinstance(table, dict) for key, value in table.items()}
 
 
 def composed(folder: Path, name: str) -> Settings:
