@@ -91,8 +91,7 @@ class Screen:
         after = sides[-1]
         turns = _take_turns(sides[0], after, request.budget_s, self._on_progress) if request.base is not None else []
         run = after.run([ns for _, steps in turns for ns in steps])
-        before_ns = tuple(round(statistics.median(steps)) for steps, _ in turns)
-        after_ns = tuple(round(statistics.median(steps)) for _, steps in turns)
+        before_ns, after_ns = _medians(turns)
         if request.checks and (not turns or _is_promising(sides[0], after, before_ns, after_ns)):
             run = after.call(lambda: with_checks(run, after.runner, after.start, self._on_progress))
         return Screened(run=run, before_ns=before_ns, after_ns=after_ns, before_samples=sides[0].samples)
@@ -243,9 +242,14 @@ def _take_turns(
 
 def _is_decided(before: _Side, after: _Side, turns: list[tuple[list[int], list[int]]]) -> bool:
     """Whether the difference is sure, or a useful gain is excluded."""
-    medians = [tuple(round(statistics.median(steps)) for steps in column) for column in zip(*turns, strict=True)]
-    difference = compare_turns(medians[0], medians[1], factor=_factor(before, after))
+    difference = compare_turns(*_medians(turns), factor=_factor(before, after))
     return difference.is_sure or difference.low > 1 - MIN_USEFUL_GAIN_PERCENT / 100
+
+
+def _medians(turns: list[tuple[list[int], list[int]]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The median step of each turn, of both sides."""
+    before, after = (tuple(round(statistics.median(pair[side])) for pair in turns) for side in (0, 1))
+    return before, after
 
 
 def _is_promising(before: _Side, after: _Side, before_ns: tuple[int, ...], after_ns: tuple[int, ...]) -> bool:

@@ -210,6 +210,8 @@ def test_required_options_are_those_of_the_documented_command(write: Write, comm
     readme = f"# Net\n```\npython train.py --config <FILE>\n{command}\n```\n"
     write({"net.py": SIZED, "train.py": script, "big.yaml": "size: 17\n", "README.md": readme})
     assert width("net.py", "derived") == 17
+    notes = load(TargetSpec(spec="net.py", inputs=("2,3",), mode="infer", command=("count", ""))).info.notes
+    assert [note.text for note in notes if "--config big.yaml" in note.text] != []
 
 
 def test_an_option_that_the_documented_command_does_not_know_is_ignored(write: Write) -> None:

@@ -30,7 +30,7 @@ from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.loading.scripts.source import Source
-from profiler_kit.records.notes import Choice, Confidence
+from profiler_kit.records.notes import Choice, Confidence, plain_notes
 from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 MAX_BUILDS: Final = 8
@@ -164,6 +164,7 @@ class Construction:
             return Selection(candidate=candidate, built=BuiltModel(model=candidate.value))
         check_names(spec, candidate.name, candidate.value, binder.texts, where)
         bound = Arguments()
+        binder.evaluator.notes.clear()  # of other candidates
 
         def call() -> Any:
             nonlocal bound
@@ -188,7 +189,7 @@ class Construction:
         candidate = replace(candidate, args=bound.args, kwargs=bound.kwargs, bound=bound.bound)
         return Selection(
             candidate=candidate,
-            built=replace(built, notes=decision.notes + built.notes),
+            built=replace(built, notes=(*decision.notes, *plain_notes(binder.evaluator.notes), *built.notes)),
             confidence=decision.confidence,
             choices=decision.choices,
         )

@@ -63,7 +63,7 @@ class EvaluationError(Exception):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Evaluator:
-    """Evaluates expressions of the documents of a target. `notes` are assumptions, such as required arguments.
+    """Evaluates expressions of the documents of a target. `notes` are assumptions since they were cleared: required arguments.
 
     `is_isolated`: user code runs without side effects.
     """
