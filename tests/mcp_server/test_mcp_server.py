@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 pytest.importorskip("mcp_types")
 
+import anyio
 from mcp import Client, MCPError
 from mcp_requests import Response, ask, calls_in, listed
 from sample_reports import v0_cuda

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 pytest.importorskip("mcp_types")
 pytest.importorskip("torch")
 
+import anyio
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp_requests import Response, response_of
 
