@@ -90,9 +90,9 @@ def test_names_of_any_length_fit() -> None:
     report = v0_cuda()
     assert report.static is not None
     modules = tuple(
-        dataclasses.replace(node, path=f"{number}{'x' * 100_000}") for number, node in enumerate(report.static.modules)
+        dataclasses.replace(node, path=f"{number}{'x' * 20_000}") for number, node in enumerate(report.static.modules)
     )
-    finding = dataclasses.replace(report.findings[0], title="t" * 100_000, paths=("p" * 100_000,) * 50)
+    finding = dataclasses.replace(report.findings[0], title="t" * 20_000, paths=("p" * 20_000,) * 50)
     static = dataclasses.replace(report.static, modules=modules)
     shown, _ = cut(file_of(dataclasses.replace(report, static=static, findings=(finding,) * 50)))
     assert len(json.dumps(shown, ensure_ascii=False)) <= MAX_CHARS

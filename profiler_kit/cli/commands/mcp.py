@@ -49,7 +49,9 @@ def run(options: argparse.Namespace) -> int:
     roots = tuple(_folder(root) for root in options.root or [Path()])
     out = (options.out or roots[0] / DEFAULT_OUT).resolve()
     output.check_folder(out, "--out")
-    interrupted = serve(Calls(tools=tools(), access=Access(roots=roots), out=out, runs_code=not options.no_code))
+    interrupted = serve(
+        Calls(tools=tools(), access=Access(roots=(*roots, out)), out=out, runs_code=not options.no_code)
+    )
     return errors.INTERRUPTED if interrupted else errors.OK
 
 
