@@ -32,7 +32,7 @@ READ_S: Final = 0.001  # to read its output, in each look
 
 
 class _Lines:
-    """The lines of stdin. Unlike a file of the SDK, it does not keep a server alive whose scope is canceled while it waits for one."""
+    """The lines of stdin. Waiting for one does not keep a server alive that ends by a signal, as a file of the SDK does."""
 
     def __aiter__(self) -> _Lines:
         return self
