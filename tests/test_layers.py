@@ -73,8 +73,20 @@ MAY_IMPORT: dict[str, set[str]] = {
         "gate",
     },
     "integrations": GROUND | {"process", "records", "display", "user_code", "recording", "pipeline"},
+    "mcp_server": GROUND | {"_version", "process", "pipeline"},
     "cli": GROUND
-    | {"_version", "process", "records", "devices", "configurations", "pipeline", "report", "render", "integrations"},
+    | {
+        "_version",
+        "process",
+        "records",
+        "devices",
+        "configurations",
+        "pipeline",
+        "report",
+        "render",
+        "integrations",
+        "mcp_server",
+    },
     "__init__": {"_version", "pipeline", "records", "report", "counting", "comparison", "display", "integrations"},
     "__main__": {"cli"},
 }

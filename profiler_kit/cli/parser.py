@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from profiler_kit._version import VERSION
-from profiler_kit.cli.commands import commands
+from profiler_kit.cli.commands import Command, commands
 from profiler_kit.command_lines import kit_command
 from profiler_kit.errors import UsageError, did_you_mean
 
@@ -47,6 +47,12 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, hint=f"run {kit_command(*parser.prog.split()[1:], '--help')}")
 
 
+def described(command: Command) -> str:
+    """What `command` does, and whether it runs the code of models."""
+    summary = f"{command.summary[:1].upper()}{command.summary[1:]}."
+    return f"{summary} {command.trust}" if command.runs_user_code else summary
+
+
 def build_parser(arguments: Sequence[str]) -> Parser:
     """The parser for the command line `arguments`. The `command` of the parsed namespace is the `Command` to run.
 
@@ -65,9 +71,7 @@ def build_parser(arguments: Sequence[str]) -> Parser:
     main_parser.add_argument("--version", action="version", version=f"profiler-kit {VERSION}")
     subparsers = main_parser.add_subparsers(dest="verb", metavar="COMMAND", required=True, parser_class=Parser)
     for command in all_commands:
-        sub = subparsers.add_parser(
-            command.name, help=command.summary, description=f"{command.summary[:1].upper()}{command.summary[1:]}."
-        )
+        sub = subparsers.add_parser(command.name, help=command.summary, description=described(command))
         sub.set_defaults(command=command)
         if command.name == name:
             command.add_options(sub)

@@ -38,14 +38,12 @@ def sentences(
     two step times differ by no more than noise.
     """
     sides = (compared.a, compared.b)
-    details = {split.config: split.sentence for split in compared.efficiencies}
-    details |= dict.fromkeys(noisy_configs, WITHIN_NOISE)
-    lines = [
-        (f"Under {ratio.config}: " if len(compared.times) > 1 else "")
-        + f"{ratio.sentence} {details.get(ratio.config, '')}".rstrip()
-        for ratio in compared.times
-        if ratio.config in compared.telling
-    ]
+    details = {split.config: split.sentence for split in compared.efficiencies if split.config not in noisy_configs}
+    lines = []
+    for ratio in (ratio for ratio in compared.times if ratio.config in compared.telling):
+        prefix = f"Under {ratio.config}: " if len(compared.times) > 1 else ""
+        noise = f" {WITHIN_NOISE}" if ratio.config in noisy_configs else ""
+        lines += [f"{prefix}{ratio.sentence}{noise}", details.get(ratio.config, "")]
     if not compared.times and a is not None and b is not None and not compared.refusal("flops"):
         lines.append(_work_sentence(a, b, sides, is_exact=compared.exact))
     dominant_layers = _dominant_layers_sentence(sides, compared.layers) if compared.times else ""

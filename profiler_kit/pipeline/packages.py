@@ -41,6 +41,7 @@ PACKAGES: Final = (
     ("tensorboard", "--tensorboard"),
     ("nvidia-ml-py", "clock and temperature of an NVIDIA GPU"),
     ("fvcore", "count --cross-check"),
+    ("mcp", "the command mcp"),
     ("ray", "sweep --engine ray"),
     ("torchvision", "targets torchvision:NAME"),
     ("timm", "targets timm:NAME"),

@@ -31,6 +31,7 @@ STDOUT_LIMIT_BYTES: Final = 64 * 1024 * 1024
 DRAIN_S: Final = 2.0
 LINE_LIMIT: Final = 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
+_PACKAGE_PARENT: Final = str(Path(__file__).resolve().parent.parent.parent)
 _WITH_PARENT: Final = "from profiler_kit.process import exit_with_parent; exit_with_parent()"
 
 
@@ -142,9 +143,11 @@ def start_child(
 def own_command(*words: str) -> list[str]:
     """The command of a process that runs `words` as this package's command line, and that ends with this process.
 
-    A sweep that is killed leaves nothing behind that would disturb the measurements of the next one.
+    A sweep that is killed leaves nothing behind that would disturb the measurements of the next one. As in a console script,
+    the working directory is not on the search path: a file there must not replace a library.
     """
-    return [sys.executable, "-c", f"{_WITH_PARENT}; from profiler_kit.cli import entry; entry()()", *words]
+    path = f"import sys; sys.path[:] = [{_PACKAGE_PARENT!r}, *filter(None, sys.path)]"
+    return [sys.executable, "-c", f"{path}; {_WITH_PARENT}; from profiler_kit.cli import entry; entry()()", *words]
 
 
 def ending_with_parent(argv: Sequence[str]) -> list[str]:
@@ -154,8 +157,7 @@ def ending_with_parent(argv: Sequence[str]) -> list[str]:
 
 def child_environment(*paths: str) -> dict[str, str]:
     """This process's environment, with PYTHONPATH set to this installation of the package followed by `paths`."""
-    package_parent = str(Path(__file__).resolve().parent.parent.parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [package_parent, *paths]))}
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_PACKAGE_PARENT, *paths]))}
 
 
 class Child:

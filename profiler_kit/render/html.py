@@ -39,7 +39,7 @@ _SCRIPTS: Final = (
     "page.js",
 )
 MAX_OPEN: Final = 6  # a page with more sections of details with charts shows them folded
-MAX_LEAD: Final = 130  # characters of a first sentence in large type
+MAX_LEAD: Final = 200  # characters of a first sentence in large type
 
 
 def render(document: Document, options: RenderOptions) -> str:
@@ -106,7 +106,7 @@ class _Page:
         if number == 0 and body and not section.is_drawn:
             first = section.blocks[0]
             if isinstance(first, Paragraph) and len(first.text) <= MAX_LEAD:
-                body = body.replace("<p>", '<p class="lead">', 1)
+                body = f'<div class="lead">{body[: body.index("</p>") + 4]}</div>{body[body.index("</p>") + 4 :]}'
             body = f'<div class="verdict">{self._links.with_findings(body)}</div>'
         if section.detail:
             is_open = " open" if section in self._unfolded else ""

@@ -102,18 +102,18 @@ def _budget_blocks(result: CheckResult) -> tuple[Block, ...]:
         blocks.append(Paragraph(text=f"What to do: {result.hint}.", role="note"))
     if result.renamed_from:
         blocks.append(Paragraph(text=f"Renamed from {result.renamed_from}."))
-    if compared is not None:
-        side = compared.b
-        blocks.append(Paragraph(text=f"{side.spec}: {inputs_text(side.inputs)}, {side.mode}. 1 MAC = 2 FLOPs."))
-    if result.budgets:
-        caption = "Counted for one step; a decrease never breaks a budget"
-        blocks.append(page_table("budgets", caption, BUDGET_COLUMNS, result.budgets))
     explained = {reason.metric for reason in compared.reasons} if compared is not None else set()
     for row in result.budgets:
         if row.reason and result.status != "failed":
             blocks.append(Paragraph(text=f"{row.title}: {row.reason} ({row.where}).", role="warning"))
             if row.why and row.metric not in explained:  # the section of the comparison has the others
                 blocks.append(Paragraph(text=row.why))
+    if result.budgets:
+        caption = "Counted for one step; a decrease never breaks a budget"
+        blocks.append(page_table("budgets", caption, BUDGET_COLUMNS, result.budgets))
+    if compared is not None:
+        side = compared.b
+        blocks.append(Paragraph(text=f"{side.spec}: {inputs_text(side.inputs)}, {side.mode}. 1 MAC = 2 FLOPs."))
     if result.accept:
         reason = ", with the reason in place of REASON" if "--accept" in result.accept else ""
         blocks.append(Paragraph(text=f"How to accept{reason}:"))

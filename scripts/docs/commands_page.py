@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from profiler_kit.cli.commands import Command, commands
-from profiler_kit.cli.parser import EXIT_STATUS, Parser
+from profiler_kit.cli.parser import EXIT_STATUS, Parser, described
 from profiler_kit.render.markdown import code, escape
 
 GENERAL: Final = "options"  # argparse's name of the group without a title
@@ -89,7 +89,7 @@ def _title(group: str) -> str:
 def _section(command: Command, options: tuple[Option, ...], shared: dict[Option, None]) -> Iterator[str]:
     """The parts of the section of `command`."""
     yield f"## {command.name}"
-    yield f"{command.summary[:1].upper()}{command.summary[1:]}."
+    yield described(command)
     yield "```\n" + "\n".join(f"profiler-kit {example}" for example in command.examples) + "\n```"
     arguments = tuple(option for option in options if not option.names)
     if arguments:

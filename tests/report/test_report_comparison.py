@@ -57,6 +57,14 @@ def test_the_verdict_comes_first() -> None:
     assert by_name["FLOPs, step"] == ("FLOPs, step", "6 K", "9.084 K", "+51.4 %", "+10%", "BROKEN")
 
 
+def test_broken_budgets_stand_above_the_table() -> None:
+    blocks = section(check_document(result("flops=+10%", "params=+90%")), "Budgets").blocks
+    broken = [at for at, block in enumerate(blocks) if isinstance(block, Paragraph) and block.role == "warning"]
+    table = next(at for at, block in enumerate(blocks) if isinstance(block, Table))
+    assert len(broken) == 1
+    assert broken[0] < table
+
+
 def test_why_names_the_edit_before_its_consequence() -> None:
     sentence = paragraphs(check_document(result("flops=+10%")))
     edit = "added.layer* added: 2 x Conv2d"

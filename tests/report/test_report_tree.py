@@ -16,6 +16,8 @@ from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import LayerBound, Peak, PhaseBound, Roof, Roofline
 from profiler_kit.render import RenderOptions, renderer_by_name, renderers
 from profiler_kit.report import report_document
+from profiler_kit.report.charts.reports import module_chart
+from profiler_kit.report.rows import layer_rows
 from profiler_kit.report.tree import MAX_ROWS, OWN
 
 SUMS = ("params", "macs_forward", "flops", "traffic_bytes", "saved_bytes", "floor_ns", "predicted_ns", "kernel_ns")
@@ -210,7 +212,11 @@ def test_predicted_times_add_up_with_repeated_modules() -> None:
         device="a card", source="", is_scaled=False, kernel_ns=time, host_ns=time, step_ns=time, calls=9, modules=layers
     )
     static = counted(nodes)
-    table = tree_of(replace(count_only(), static=replace(static, forecast=forecast)))
+    report = replace(count_only(), static=replace(static, forecast=forecast))
+    table = tree_of(report)
+    (chart,) = module_chart(layer_rows(report, None))
+    assert "predicted" in [size["key"] for size in chart.data["sizes"]]
+    assert chart.data["nodes"][0]["predicted"] == time.median
     assert "0-2 ×3" in names(table)  # noqa: RUF001
     assert_adds_up(table)
     assert value(table, "(root)", "predicted_ns") == time.median

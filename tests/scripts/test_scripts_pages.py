@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import importlib.util
+import io
 import os
 import re
 import runpy
@@ -17,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -272,6 +274,9 @@ def test_command_runs(
         subprocess.run(command, cwd=folder, env=environment, check=True)
         assert list(folder.glob("profiler_kit_out/*/report.html"))
         return
+    if words[0] == "mcp":  # its client has left
+        pytest.importorskip("mcp_types")
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO()))
     if words[0] == "trigger":  # the number stands for a process, whose answer this is
         monkeypatch.setattr(attachment, "folder_of", lambda process: folder)
         monkeypatch.setattr(Path, "mkdir", _answered(Path.mkdir))

@@ -9,10 +9,13 @@ import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from profiler_kit._family import members
 from profiler_kit.errors import KitError
 
+RUNS_CODE: Final = "Runs the code of the models that it is given; traces and reports are only read."
+RUNS_NO_CODE: Final = "Runs no code of models."
 Outcome = int | Callable[[], None]  # an exit status, or the user's program, which takes over the process
 
 
@@ -34,6 +37,11 @@ class Command:
     run: Callable[[argparse.Namespace], Outcome]
     runs_user_code: bool = True
     report_failure: Callable[[argparse.Namespace, KitError], None] | None = None
+
+    @property
+    def trust(self) -> str:
+        """Whether it runs code of models, in a sentence."""
+        return RUNS_CODE if self.runs_user_code else RUNS_NO_CODE
 
 
 def commands() -> tuple[Command, ...]:

@@ -48,6 +48,7 @@ const draw = {
   intervals(element, data) {
     const { rows, unit } = data, baseline = rows.find((row) => row.name === data.baseline);
     const ratio = (row) => (baseline && row !== baseline ? row.ratio || "" : "");
+    const reference = baseline?.value ?? (unit === "ratio" ? 1 : null); // left of it is better
     const label = (row) => [text(row.value, unit), ratio(row), ...(isNarrow() ? [] : [row.note])].filter(Boolean).join("  ·  ");
     const most = Math.max(...rows.map((row) => row.high ?? row.value));
     const tip = (row) => () => [
@@ -58,12 +59,13 @@ const draw = {
       const area = { left: gutter(kit, rows.map((row) => cut(row.name, labelLength()))), top: 4, right: wide - (isNarrow() ? 90 : 150), bottom: high - 24 };
       const scale = linear(0, most, area.left, area.right);
       horizontalAxis(kit, area, scale, ticks(0, most, tickCount(area), unit), (value) => text(value, unit));
+      if (reference !== null) kit.line([[scale(reference), area.top], [scale(reference), area.bottom]], inks.muted, { dash: [4, 3] });
       rowsOf(kit, rows.map((row) => row.name), area).forEach(({ y, high: thick }, i) => {
         const row = rows[i], [low, x, top] = [row.low ?? row.value, row.value, row.high ?? row.value].map(scale);
         const color = inks[{ better: "less", worse: "more" }[row.outcome] || "muted"], isRight = Math.max(x, top) + 12 + kit.width(label(row)) < wide;
         kit.line([[low, y], [top, y]], color, { thick: 3 });
         kit.dot(x, y, 5.5, color);
-        kit.text(label(row), isRight ? Math.max(x, top) + 12 : Math.min(x, low) - 12, y, { align: isRight ? "left" : "right" });
+        kit.text(label(row), isRight ? Math.max(x, top) + 12 : Math.min(x, low) - 12, y, { align: isRight ? "left" : "right", back: inks.background });
         kit.part(0, y - thick / 2, wide, thick, tip(row));
       });
     }
@@ -135,7 +137,7 @@ const draw = {
     const { x: across, y: up, points } = data, groups = [...new Set(points.map((point) => point.group))];
     const [xs, ys] = [points.map((point) => point.x), points.map((point) => point.y)];
     const around = (values) => [0.7 * Math.min(...values), 1.4 * Math.max(...values)];
-    const color = (point) => colorOf(point.group, groups.indexOf(point.group));
+    const color = (point) => (groups.length > 1 ? colorOf(point.group, groups.indexOf(point.group)) : inks.accent);
     const tip = (point) => () => [point.name, [color(point), point.group], `${across.title} ${text(point.x, across.unit)}`, `${up.title} ${text(point.y, up.unit)}`];
     if (groups.length > 1) legend(tools, groups.map((group, i) => [group, colorOf(group, i)]));
     function paint(kit, wide, tall) {

@@ -113,6 +113,7 @@ def _module_data(rows: Sequence[LayerRow]) -> dict[str, Any]:
 
 _SIZES: Final = (
     ("time", "time", "ns"),
+    ("predicted", "predicted time", "ns"),
     ("flops", "FLOPs", "flops"),
     ("memory", "saved for backward", "bytes"),
     ("params", "parameters", "count"),
@@ -120,8 +121,9 @@ _SIZES: Final = (
 
 
 def _size(row: LayerRow, key: str) -> int:
-    if key == "time":
-        return row.timed_total.step_ns if row.timed_total is not None else 0
+    if key in ("time", "predicted"):
+        timed = row.timed_total if key == "time" else row.predicted_total
+        return timed.step_ns if timed is not None else 0
     counted = row.counted_total
     if counted is None:
         return 0
