@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import dataclasses
 import hashlib
 import itertools
 import os
@@ -60,6 +61,20 @@ class Checkpointed(Net):
     def hidden(self, x: Tensor) -> Tensor:
         result: Tensor = checkpoint(super().hidden, x, use_reentrant=False)
         return result
+
+
+@dataclasses.dataclass
+class Result:
+    loss: Tensor
+    output: Tensor
+
+
+class WithLoss(Net):
+    """A network that computes its loss."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Result:  # type: ignore[override]
+        output = super().forward(x)
+        return Result(functional.cross_entropy(output, y), output)
 
 
 class Examples(Dataset[tuple[Tensor, int]]):
@@ -310,6 +325,81 @@ def evaluated_copies(steps: int, trace: Trace) -> nn.Module:
                 best(torch.ones(1, 16))
 
     return fit(model, steps, trace, after_step=evaluate)
+
+
+@program
+def remainder(steps: int, trace: Trace) -> nn.Module:
+    """Gradients of four batches are accumulated, and of two at the end of an epoch of ten."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with trace.watching(model, os.environ.get(SESSION)):
+        for step in range(steps):
+            for x, y in batches(2 if step % 3 == 2 else 4):
+                loss = functional.cross_entropy(model(x), y) / 4
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            trace.step(loss)
+    return model
+
+
+@program
+def perturbed(steps: int, trace: Trace) -> nn.Module:
+    """Two backward passes in a step, the second one at perturbed weights, as in sharpness-aware minimization."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with trace.watching(model, os.environ.get(SESSION)):
+        for x, y in batches(steps):
+            functional.cross_entropy(model(x), y).backward()
+            moves = [0.05 * parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+            with torch.no_grad():
+                torch._foreach_add_(list(model.parameters()), moves)
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y)
+            loss.backward()
+            with torch.no_grad():
+                torch._foreach_sub_(list(model.parameters()), moves)
+            optimizer.step()
+            optimizer.zero_grad()
+            trace.step(loss)
+    return model
+
+
+@program
+def returned_loss(steps: int, trace: Trace) -> nn.Module:
+    """The model computes its loss and returns it in an object."""
+    model = WithLoss()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with trace.watching(model, os.environ.get(SESSION)):
+        for x, y in batches(steps):
+            optimizer.zero_grad()
+            result = model(x, y)
+            result.loss.backward()
+            optimizer.step()
+            trace.step(result.loss)
+    return model
+
+
+@program
+def replay(steps: int, trace: Trace) -> nn.Module:
+    """The model acts without gradients, and trains on what it remembers; every tenth step its target is a new copy."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    memory = [torch.randn(1, 16) for _ in range(BATCH)]
+    with trace.watching(model, os.environ.get(SESSION)):
+        for step in range(steps):
+            if step % 10 == 0:
+                target = copy.deepcopy(model)
+            with torch.no_grad():
+                memory.append(torch.randn(1, 16) + model(memory[-1]).sum())
+                x = torch.cat(random.sample(memory, BATCH))
+                wanted = target(x)
+            optimizer.zero_grad()
+            loss = functional.smooth_l1_loss(model(x), wanted)
+            loss.backward()
+            optimizer.step()
+            trace.step(loss)
+    return model
 
 
 @program

@@ -47,6 +47,8 @@ LOSSES = {
     "evaluated-copies": "cross_entropy",
     "inner-loop": "cross_entropy",
     "trained-before": "mse",
+    "perturbed": "cross_entropy",
+    "replay": "smooth_l1",
 }
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 

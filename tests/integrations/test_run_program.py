@@ -805,7 +805,8 @@ functions += [torch.optim.Optimizer.zero_grad, Net.forward, *vars(nn.functional)
 hooks = [getattr(module, name) for name in vars(module) if name.startswith("_global") and name.endswith("hooks")]
 hooks += [optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks]
 hooks += [hooks for part in model.modules() for hooks in (part._forward_hooks, part._forward_pre_hooks)]
-print([f for f in functions if getattr(f, "__module__", "").startswith("profiler_kit")], [h for h in hooks if h])
+places = [getattr(f, "__module__", "") + getattr(getattr(f, "__code__", None), "co_filename", "") for f in functions]
+print([place for place in places if "profiler_kit" in place], [h for h in hooks if h])
 """
     write(folder, TRAIN.replace("model(x)", "model.forward(x)") + left)
     ended = run(folder, "train.py")
