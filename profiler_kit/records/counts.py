@@ -576,6 +576,7 @@ class Forecast:
     - `calls`: op calls of a step. `modules`: kernel time by module and phase; sums to the median of `kernel_ns`.
     - `estimated`: ops without recorded calls, longest first.
     - `settings`: the step with other settings; predicted where the step is measured too.
+    - `host_factor`: how many times as long as the reference host the user's host takes per op.
     """
 
     device: str
@@ -588,6 +589,7 @@ class Forecast:
     modules: tuple[LayerForecast, ...]
     estimated: tuple[EstimatedOp, ...] = ()
     settings: tuple[SettingForecast, ...] = ()
+    host_factor: float = 1.0
 
     def with_setting(self, setting: str) -> TimeRange | None:
         """The predicted kernel time with `setting`; None where it was not predicted."""
