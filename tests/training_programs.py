@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import hashlib
+import itertools
 import os
 import random
 import signal
@@ -20,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.functional import l1_loss
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
@@ -259,6 +261,54 @@ def inner_loop(steps: int, trace: Trace) -> nn.Module:
             optimizer.step()
             trace.step(loss)
     return model
+
+
+@program
+def gradients_by_hand(steps: int, trace: Trace) -> nn.Module:
+    """Gradients of ``torch.autograd.grad`` of a loss that the program holds since its import."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    parameters = tuple(model.parameters())
+    with trace.watching(model, os.environ.get(SESSION)):
+        for x, _ in batches(steps):
+            loss = l1_loss(model(x), torch.ones(BATCH, 4))
+            for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+                parameter.grad = gradient
+            optimizer.step()
+            trace.step(loss)
+    return model
+
+
+@program
+def penalty(steps: int, trace: Trace) -> nn.Module:
+    """The norm of a gradient of the output is a term of the loss."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    with trace.watching(model, os.environ.get(SESSION)):
+        for x, y in batches(steps):
+            x.requires_grad_()
+            output = model(x)
+            (gradient,) = torch.autograd.grad(output.sum(), x, create_graph=True)
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(output, y) + gradient.norm()
+            loss.backward()
+            optimizer.step()
+            trace.step(loss)
+    return model
+
+
+@program
+def evaluated_copies(steps: int, trace: Trace) -> nn.Module:
+    """A copy of the model, of which the last one is kept, is evaluated with gradients after the first step and every 100th."""
+    model, kept, numbers = Net(), list[nn.Module](), itertools.count()
+
+    def evaluate() -> None:
+        if next(numbers) % 100 == 0:
+            kept[:] = [copy.deepcopy(model), copy.deepcopy(model)]
+            for best in kept:
+                best(torch.ones(1, 16))
+
+    return fit(model, steps, trace, after_step=evaluate)
 
 
 @program

@@ -1,21 +1,20 @@
 """The price of an op: its kernel time, from the recorded calls that are most like it.
 
-A recorded call is stored as its ratio to the roofline, which is smoother than its time and holds for sizes beyond the recorded
-ones. The price of a call is its own roofline times the ratio that a line through its nearest recorded calls gives.
+A recorded call is stored as its ratio to its ideal time, which is smoother than its time and holds for sizes beyond the recorded
+ones. The price of a call is its own ideal time times the ratio that a line through its nearest recorded calls gives.
 
 Example: a product of 4096x1024x3000 in bfloat16 lies between recorded ones of 4096x1024x2048 (ratio 1.6) and 4096x1024x4096
-(1.5), so it takes about 1.55 times as long as its roofline says.
+(1.5), so it takes about 1.55 times as long as its ideal time.
 """
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
+import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any, Final, NamedTuple
@@ -27,19 +26,21 @@ from profiler_kit.devices.device import Device, Peaks
 from profiler_kit.devices.registry import devices
 from profiler_kit.forecast.work import WEIGHTS, Work
 
-NEIGHBORS: Final = 24
-_CLOSE: Final = 0.02  # squared distance below which a recorded call is as good as an equal one
-_STIFFNESS: Final = 1.4  # of the line through the neighbors: the larger, the closer to their mean
+NEIGHBORS: Final = 40
+_CLOSE: Final = 0.03  # squared distance below which a recorded call is as good as an equal one
+_STIFFNESS: Final = 3.0  # of the line through the neighbors: the larger, the closer to their mean
 _MARGIN: Final = 0.3  # how far the line may leave the range of its neighbors, as a logarithm
 # The standard deviation of the logarithm of a price grows with the distance to the nearest recorded call.
 _LEAST_SPREAD: Final = 0.05
 _SPREAD_PER_DISTANCE: Final = 0.1
 _UNKNOWN_SPREAD: Final = 0.7  # of an op that was never recorded: within a factor of two
-COLUMNS: Final = ("network", "family", "classes", "sizes", "ratio", "kernels")
+# A file holds whole numbers of these parts.
+_SIZE_UNITS: Final = 100
+_RATIO_UNITS: Final = 1000
 
 
 class Recorded(NamedTuple):
-    """A recorded call: the number of its network, its work, its time divided by its roofline, and its number of kernels."""
+    """A recorded call: the number of its network, its work, its time divided by its ideal time, and its number of kernels."""
 
     network: int
     family: str
@@ -76,47 +77,81 @@ class _Family:
     log_ratios: NDArray[np.float64]
     kernels: NDArray[np.float64]
     network: NDArray[np.int32]
+    _of_op: dict[str, NDArray[np.int64]] = field(default_factory=dict)
+
+    def comparable(self, work: Work, without: int | None) -> tuple[NDArray[np.int64], bool]:
+        """The rows of calls that `work` is compared with, and whether its op was recorded.
+
+        An op is compared with its own calls. One that was never recorded is compared with others that launch kernels.
+        """
+        others = np.arange(len(self.network)) if without is None else np.flatnonzero(self.network != without)
+        if work.classes[0] != work.op:  # products and convolutions of all kinds run the same kernels
+            return others, True
+        own = self._rows_of(work.op)
+        own = own if without is None else own[self.network[own] != without]
+        return (own, True) if len(own) else (others[self.kernels[others] > 0], False)
+
+    def _rows_of(self, op: str) -> NDArray[np.int64]:
+        if op not in self._of_op:
+            self._of_op[op] = np.flatnonzero(self.classes[:, 0] == self.codes[0].get(op, -1))
+        return self._of_op[op]
+
+    def nearest(
+        self, work: Work, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[Any]]:
+        """The rows nearest to `work` among `rows`, their squared distances, and its parts: the steps in each size and class."""
+        codes = np.array([code.get(text, -1) for code, text in zip(self.codes, work.classes, strict=True)])
+        sizes, classes = self.sizes[rows] - np.array(work.sizes), self.classes[rows] != codes
+        distances = np.einsum("ij,ij->i", sizes, sizes) + classes @ self.weights**2
+        chosen = np.argpartition(distances, min(NEIGHBORS, len(distances) - 1))[:NEIGHBORS]
+        return rows[chosen], distances[chosen], np.hstack([sizes[chosen], classes[chosen] * self.weights])
 
 
 class PriceTable:
     """Recorded calls of one device. `source`: device, versions of torch and cuDNN, and date."""
 
-    def __init__(self, rows: Iterable[Recorded], peaks: Peaks, source: str) -> None:
-        by_family: dict[str, list[Recorded]] = defaultdict(list)
-        for row in rows:
-            by_family[row.family].append(row)
-        self._families = {name: _columns(name, members) for name, members in by_family.items()}
+    def __init__(self, families: Mapping[str, _Family], peaks: Peaks, source: str) -> None:
+        self._families = families
         self.peaks = peaks
         self.source = source
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Recorded], peaks: Peaks, source: str) -> PriceTable:
+        """The table of these calls."""
+        return cls(_families_of(rows), peaks, source)
 
     def price(self, work: Work, peaks: Peaks | None = None, *, without: int | None = None) -> Price:
         """The kernel time of `work` on a device with these `peaks` (default: those of the recorded one).
 
         `without`: do not use the calls of this network, to measure the error on networks that were not recorded.
         """
-        roofline_ns = work.roofline_ns(peaks or self.peaks)
+        ideal_ns = work.ideal_ns(peaks or self.peaks)
         family = self._families.get(work.family)
         if family is None:
-            return Price(roofline_ns, _UNKNOWN_SPREAD, is_known=False)
-        distances, steps = _distances(family, work)
-        if without is not None:
-            distances = np.where(family.network == without, np.inf, distances)
-        distances, is_known = _comparable(family, work, distances)
-        nearest = np.argpartition(distances, min(NEIGHBORS, len(distances) - 1))[:NEIGHBORS]
-        nearest = nearest[np.isfinite(distances[nearest])]
-        if not len(nearest):
-            return Price(roofline_ns, _UNKNOWN_SPREAD, is_known=False)
-        weights = 1 / (distances[nearest] + _CLOSE)
-        is_free = family.kernels[nearest] == 0
-        if weights @ is_free > weights.sum() / 2:
+            return Price(ideal_ns, _UNKNOWN_SPREAD, is_known=False)
+        rows, is_known = family.comparable(work, without)
+        if not len(rows):
+            return Price(ideal_ns, _UNKNOWN_SPREAD, is_known=False)
+        nearest, distances, steps = family.nearest(work, rows)
+        weights = 1 / (distances + _CLOSE)
+        is_working = family.kernels[nearest] > 0
+        if weights @ is_working < weights.sum() / 2:
             return FREE
-        working, weights = nearest[~is_free], weights[~is_free]
-        center = _at_zero(steps[working], family.log_ratios[working], weights)
-        spread = math.sqrt(float(weights @ (family.log_ratios[working] - center) ** 2 / weights.sum()))
-        spread += _LEAST_SPREAD + _SPREAD_PER_DISTANCE * math.sqrt(float(distances[working].min()))
+        nearest, distances = nearest[is_working], distances[is_working]
+        steps, weights = steps[is_working], weights[is_working]
+        center = _at_zero(steps, family.log_ratios[nearest], weights)
+        spread = math.sqrt(float(weights @ (family.log_ratios[nearest] - center) ** 2 / weights.sum()))
+        spread += _LEAST_SPREAD + _SPREAD_PER_DISTANCE * math.sqrt(float(distances.min()))
         spread = min(spread, _UNKNOWN_SPREAD) if is_known else _UNKNOWN_SPREAD
-        kernels = float(weights @ family.kernels[working] / weights.sum())
-        return Price(roofline_ns * math.exp(center), spread, is_known, kernels)
+        kernels = float(weights @ family.kernels[nearest] / weights.sum())
+        return Price(ideal_ns * math.exp(center), spread, is_known, kernels)
+
+
+def _families_of(rows: Iterable[Recorded]) -> dict[str, _Family]:
+    by_family: dict[str, list[Recorded]] = defaultdict(list)
+    for row in rows:
+        by_family[row.family].append(row)
+    return {name: _columns(name, members) for name, members in by_family.items()}
 
 
 def _columns(name: str, rows: list[Recorded]) -> _Family:
@@ -136,26 +171,6 @@ def _columns(name: str, rows: list[Recorded]) -> _Family:
     )
 
 
-def _distances(family: _Family, work: Work) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The squared distance of each recorded call from `work`, and its parts: the difference in each size and in each class."""
-    class_codes = np.array([code.get(text, -1) for code, text in zip(family.codes, work.classes, strict=True)])
-    steps = np.hstack([family.sizes - np.array(work.sizes), (family.classes != class_codes) * family.weights])
-    return (steps**2).sum(1), steps
-
-
-def _comparable(family: _Family, work: Work, distances: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:
-    """`distances`, infinite for calls that say nothing about `work`, and whether its op was recorded.
-
-    An op is compared with its own calls. One that was never recorded is compared with others that launch kernels.
-    """
-    if work.classes[0] != work.op:  # products and convolutions of all kinds run the same kernels
-        return distances, True
-    is_own = (family.classes[:, 0] == family.codes[0].get(work.op, -1)) & np.isfinite(distances)
-    if is_own.any():
-        return np.where(is_own, distances, np.inf), True
-    return np.where(family.kernels == 0, np.inf, distances), False
-
-
 def _at_zero(steps: NDArray[Any], values: NDArray[Any], weights: NDArray[Any]) -> float:
     """The value at zero of the weighted least-squares plane through `values` at `steps`; its slopes are held back."""
     matrix = np.hstack([np.ones((len(steps), 1)), steps])
@@ -167,28 +182,43 @@ def _at_zero(steps: NDArray[Any], values: NDArray[Any], weights: NDArray[Any]) -
 
 
 def read_table(data: bytes, peaks: Peaks) -> PriceTable:
-    """The table in `data`: compressed CSV, with its source in the first line."""
-    text = io.StringIO(gzip.decompress(data).decode())
-    source = text.readline().removeprefix("# ").strip()
-    return PriceTable((_row(line) for line in csv.DictReader(text)), peaks, source)
+    """The table in `data`, which `write_table` wrote."""
+    content = json.loads(gzip.decompress(data))
+    return PriceTable(
+        {name: _read_family(name, columns) for name, columns in content["families"].items()}, peaks, content["source"]
+    )
 
 
-def _row(line: dict[str, str]) -> Recorded:
-    sizes = tuple(map(float, line["sizes"].split()))
-    classes = tuple(line["classes"].split())
-    return Recorded(int(line["network"]), line["family"], classes, sizes, float(line["ratio"]), int(line["kernels"]))
+def _read_family(name: str, columns: Mapping[str, Any]) -> _Family:
+    return _Family(
+        weights=np.array(WEIGHTS[name], float),
+        codes=tuple({text: code for code, text in enumerate(texts)} for texts in columns["codes"]),
+        classes=np.array(columns["classes"], np.int32),
+        sizes=np.array(columns["sizes"], float) / _SIZE_UNITS,
+        log_ratios=np.array(columns["log_ratios"], float) / _RATIO_UNITS,
+        kernels=np.array(columns["kernels"], float),
+        network=np.array(columns["network"], np.int32),
+    )
 
 
 def write_table(rows: Iterable[Recorded], source: str) -> bytes:
-    """The bytes of a file that `read_table` reads. The same rows give the same bytes."""
-    text = io.StringIO(newline="")
-    text.write(f"# {source}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        sizes = " ".join(f"{size:.2f}".rstrip("0").rstrip(".") for size in row.sizes)
-        writer.writerow([row.network, row.family, " ".join(row.classes), sizes, f"{row.ratio:.4g}", row.kernels])
-    return gzip.compress(text.getvalue().encode(), 9, mtime=0)
+    """The bytes of a file that `read_table` reads: compressed JSON with the columns of each family.
+
+    The same rows give the same bytes.
+    """
+    families = {
+        name: {
+            "codes": [list(texts) for texts in family.codes],
+            "classes": family.classes.tolist(),
+            "sizes": np.rint(family.sizes * _SIZE_UNITS).astype(int).tolist(),
+            "log_ratios": np.rint(family.log_ratios * _RATIO_UNITS).astype(int).tolist(),
+            "kernels": family.kernels.astype(int).tolist(),
+            "network": family.network.tolist(),
+        }
+        for name, family in _families_of(rows).items()
+    }
+    text = json.dumps({"source": source, "families": families}, separators=(",", ":"))
+    return gzip.compress(text.encode(), 9, mtime=0)
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from profiler_kit.devices.device import Device, Peaks
+from profiler_kit.forecast.host import host_ns
 from profiler_kit.forecast.prices import FREE, Price, PriceTable, prices_for
 from profiler_kit.forecast.work import Arithmetic, Work, work_of
 from profiler_kit.records.calls import StepCall
@@ -15,27 +16,29 @@ from profiler_kit.records.counts import EstimatedOp, Forecast, LayerForecast, Ph
 from profiler_kit.simulation.graph import NONE, Link, Node, graph_of
 from profiler_kit.simulation.replay import simulate
 
-# Host time of eager PyTorch for an op that launches a kernel, for each further kernel of it, and for an op without one. Autograd,
-# modules and the optimizer's Python are part of it. Fitted to the 79 recorded networks that their host limits, on the host of the
-# recording: `python -m scripts.lab.price_table` prints them and their error.
-OP_NS: Final = 42_200
-FURTHER_KERNEL_NS: Final = 15_200
-VIEW_NS: Final = 10_700
-_HOST_FACTOR: Final = 1.34
+_HOST_FACTOR: Final = (
+    1.3  # nine of ten steps that their host limits lie within it, on hosts like those of the recordings
+)
 _HALF_WIDTH: Final = 1.28  # standard deviations of an interval that contains 80 %
 # Deviations of a whole step that no op explains, such as clocks.
 _STEP_SPREAD: Final = 0.03
 
 
-def forecast_step(calls: Sequence[StepCall], device: Device, arithmetic: Arithmetic) -> Forecast | None:
-    """The forecast of a step with these `calls`; None for a device without peaks, or without calls."""
+def forecast_step(
+    calls: Sequence[StepCall], device: Device, arithmetic: Arithmetic, host_factor: float = 1.0
+) -> Forecast | None:
+    """The forecast of a step with these `calls`; None for a device without peaks, or without calls.
+
+    `host_factor`: how many times as long as the host of the recordings the user's host takes for an op.
+    """
     table_of_device = prices_for(device)
     if table_of_device is None or device.peaks is None or not calls:
         return None
     table, is_own = table_of_device
-    prices = _prices(calls, table, device.peaks, arithmetic)
+    works = [None if call.is_view else work_of(call.call, arithmetic) for call in calls]
+    prices = _prices(works, table, device.peaks)
     factor = interval_factor((call.call.op, price.ns, price.spread) for call, price in zip(calls, prices, strict=True))
-    hosts = [_host_ns(price) for price in prices]
+    hosts = [host_factor * host_ns(work, price.kernels) for work, price in zip(works, prices, strict=True)]
     durations = [price.ns for price in prices]
     return Forecast(
         device=device.label,
@@ -54,20 +57,13 @@ def forecast_step(calls: Sequence[StepCall], device: Device, arithmetic: Arithme
     )
 
 
-def _prices(calls: Sequence[StepCall], table: PriceTable, peaks: Peaks, arithmetic: Arithmetic) -> list[Price]:
-    """The price of each call; equal work is priced once."""
+def _prices(works: Sequence[Work | None], table: PriceTable, peaks: Peaks) -> list[Price]:
+    """The price of each work; equal work is priced once."""
     priced: dict[Work, Price] = {}
-    prices = []
-    for step_call in calls:
-        work = None if step_call.is_view else work_of(step_call.call, arithmetic)
+    for work in works:
         if work is not None and work not in priced:
             priced[work] = table.price(work, peaks)
-        prices.append(FREE if work is None else priced[work])
-    return prices
-
-
-def _host_ns(price: Price) -> float:
-    return OP_NS + FURTHER_KERNEL_NS * max(price.kernels - 1, 0) if price.kernels else VIEW_NS
+    return [FREE if work is None else priced[work] for work in works]
 
 
 def _range(ns: float, factor: float) -> TimeRange:

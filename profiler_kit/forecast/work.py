@@ -1,4 +1,4 @@
-"""What decides the kernel time of an op call: its family, the properties that select a kernel, its sizes, and its roofline.
+"""What decides the kernel time of an op call: its family, the properties that select a kernel, its sizes, and its ideal time.
 
 Calls are facts without tensors (`OpCall`), so a recorded call on a device and a call on meta tensors have the same work.
 """
@@ -57,11 +57,13 @@ class Work:
     flops: float = 0.0
     serial_ns: float = 0.0
 
-    def roofline_ns(self, peaks: Peaks) -> float:
-        """The time at the device's datasheet peaks, and that of an empty kernel."""
+    def ideal_ns(self, peaks: Peaks) -> float:
+        """The time of its arithmetic and then its traffic at the datasheet peaks, and that of an empty kernel.
+
+        Their sum, and not the longer one: the ratio of measured times to it changes less between sizes.
+        """
         rate = peaks.for_math(self.math) or peaks.fp32
-        longest = max(self.flops / rate, self.moved_bytes / peaks.bandwidth) * 1e9
-        return KERNEL_NS + self.serial_ns + longest
+        return KERNEL_NS + self.serial_ns + (self.flops / rate + self.moved_bytes / peaks.bandwidth) * 1e9
 
 
 # How far a call with another class is away, in doublings of a size.
@@ -162,7 +164,7 @@ def _attention(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmeti
         family="attention",
         classes=(op, query.dtype, str(is_causal)),
         sizes=_logs(batch * heads, rows, columns, width),
-        math=_math(query, tf32=arithmetic.tf32_products),
+        math=_math(query, tf32=False),  # its kernels do not read the flag
         moved_bytes=_moved(reads, writes),
         flops=(10.0 if is_backward else 4.0) * batch * heads * rows * columns * width,
     )

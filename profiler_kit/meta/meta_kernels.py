@@ -71,6 +71,14 @@ _KEPT_STORAGE: Final = {
     torch.ops.aten.binary_cross_entropy.default: 3,
 }
 _UNREDUCED: Final = 0
+# Gradients without a meta kernel. Each has the form of its second argument, the tensor that the forward op was given.
+_GRADIENTS: Final = frozenset(
+    overload.default
+    for name in (
+        "_ctc_loss_backward", "multi_margin_loss_backward", "multilabel_margin_loss_backward", "fractional_max_pool3d_backward",
+    )
+    if (overload := getattr(torch.ops.aten, name, None)) is not None
+)  # fmt: skip
 
 
 def replacement_kernel(op: Any, args: Sequence[Any]) -> Callable[..., Any] | None:
@@ -80,16 +88,26 @@ def replacement_kernel(op: Any, args: Sequence[Any]) -> Callable[..., Any] | Non
         return _loss_kernel(op, at)
     if op is _CONVOLUTION:
         return _convolution_kernel(*args[:2])
+    if op in _GRADIENTS:
+        return _gradient_like if _has_no_data(args[1]) else None
     if op is not _GROUPED_MM or op is None:
         return None
     a, b = args[:2]
     offsets = args[2] if len(args) > 2 else None
-    if not (a.is_meta or isinstance(a, FakeTensor)) or a.dtype is torch.bfloat16 or a.dtype is not b.dtype:
+    if not _has_no_data(a) or a.dtype is torch.bfloat16 or a.dtype is not b.dtype:
         return None
     shape = _grouped_shape(a.shape, b.shape, None if offsets is None else offsets.shape[0])
     if shape is None or not a.is_floating_point():
         return None
     return lambda *_, **options: torch.empty(shape, dtype=options.get("out_dtype") or a.dtype, device=a.device)
+
+
+def _has_no_data(tensor: torch.Tensor) -> bool:
+    return tensor.is_meta or isinstance(tensor, FakeTensor)
+
+
+def _gradient_like(_: torch.Tensor, source: torch.Tensor, *__: Any, **___: Any) -> torch.Tensor:
+    return torch.empty_like(source)
 
 
 def _loss_kernel(op: Any, at: int) -> Callable[..., Any]:
@@ -98,7 +116,7 @@ def _loss_kernel(op: Any, at: int) -> Callable[..., Any]:
     def run(*args: Any, **kwargs: Any) -> Any:
         out = op(*args, **kwargs)
         reduction = args[at] if len(args) > at else kwargs.get("reduction", 1)
-        if reduction == _UNREDUCED or not (out.is_meta or isinstance(out, FakeTensor)):
+        if reduction == _UNREDUCED or not _has_no_data(out):
             return out
         count = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()
         return out.new_empty(count).resize_(()) if count > 1 else out

@@ -266,8 +266,8 @@ class LoopFinder:
         """What a module stands for that is made during the watch: a model of which it is a copy, if there is one, or itself."""
         if not is_model(module):
             return None
-        called = sorted(self._calls.called.values(), key=self._is_trained, reverse=True)
-        model = model_of_copy(module, [*called, *known])
+        candidates = [*self._calls.called.values(), *known]  # a trained one before a copy of it that was made earlier
+        model = model_of_copy(module, sorted(candidates, key=self._is_trained, reverse=True))
         if model is None:
             return module
         if model is not module:
@@ -307,8 +307,8 @@ class LoopFinder:
     def _loop(self, cycle: tuple[int, ...]) -> Loop:
         assert self._source is not None
         called = list(self._calls.called.values())
-        trained = [m for m in called if id(m) in self._copied or self._is_trained(m)]
-        models = trained or called
+        copied = [m for m in called if id(m) in self._copied]  # they may stand for what is trained anew each time
+        models = [m for m in called if self._is_trained(m)] or copied or called
         if not models and self._trained:
             models = holders(self._trained)
         attributes = attribute_names() if len(models) > 1 else {}

@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 
 from profiler_kit.meta.compilation import has_compiled
 from profiler_kit.meta.ownership import NO_SEQUENCE
-from profiler_kit.recording.phases import replaced
+from profiler_kit.recording.phases import ENGINE, replaced, rerouted
 
 Terms = tuple[str | None, ...]
 
@@ -66,6 +66,17 @@ class _Calls:
         return index if index >= 0 and number < self.ends[index] else None
 
 
+@dataclass(slots=True)
+class _Step:
+    """The terms of the backward passes of a step, once each. `parts`: of ``torch.autograd.grad`` of what has no name.
+
+    Such a pass, of the output of a model, is usually a part of a loss, as in a penalty. It is one itself if no other pass is.
+    """
+
+    losses: list[Terms] = field(default_factory=list)
+    parts: list[Terms] = field(default_factory=list)
+
+
 class LossWatch:
     """Names the terms of the backward passes in the thread that calls `start`, in two steps or until `stop`.
 
@@ -75,10 +86,10 @@ class LossWatch:
     """
 
     def __init__(self, models: Sequence[nn.Module], guarded: Callable[[Callable[[], None]], None]) -> None:
-        self._steps: list[list[Terms]] = [[]]
+        self._steps = [_Step()]
         self._parts = {id(part) for model in models for part in nn.Module.modules(model)}
         self._guarded = guarded
-        self._thread = 0
+        self._thread, self._is_in_backward = 0, False
         self._functions, self._modules = _Calls(), _Calls()
         self._names: dict[int, tuple[nn.Module, str | None]] = {}
         self._hooks = ExitStack()
@@ -87,23 +98,25 @@ class LossWatch:
     @property
     def losses(self) -> Sequence[Terms]:
         """The terms of each backward pass that differs from those before, in the last step that has one."""
-        return next((losses for losses in reversed(self._steps) if losses), ())
+        return next((losses for step in reversed(self._steps) if (losses := step.losses or step.parts)), ())
 
     def end_step(self) -> None:
         """A step is over. The first one may have begun inside of ``cross_entropy(model(x), y)``: the second one counts."""
         if len(self._steps) == 2:
             self.stop()
         else:
-            self._steps.append([])
+            self._steps.append(_Step())
 
     def start(self) -> None:
         """Watch the next backward passes."""
         self._thread, self.is_watching = threading.get_ident(), True
         self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
+        if hasattr(torch.autograd, ENGINE):
+            self._hooks.enter_context(replaced(torch.autograd, ENGINE, self._wrapped_engine))
         if has_compiled():  # it would compile again what calls a replaced function
             return
         for name in loss_functions():
-            self._hooks.enter_context(replaced(functional, name, self._wrapped_function))
+            self._hooks.enter_context(rerouted(getattr(functional, name), self._wrapped_function))
         self._hooks.enter_context(replaced(nn.Module, "__call__", self._wrapped_call))
 
     def stop(self) -> None:
@@ -143,20 +156,37 @@ class LossWatch:
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_watched():
-                self._guarded(lambda: self._note(tensors))
-            return original(tensors, *args, **kwargs)
+            if not self._is_watched() or self._is_in_backward:
+                return original(tensors, *args, **kwargs)
+            self._guarded(lambda: self._note(tensors))
+            self._is_in_backward = True
+            try:
+                return original(tensors, *args, **kwargs)
+            finally:
+                self._is_in_backward = False
 
         return backward
 
-    def _note(self, tensors: Any) -> None:
+    def _wrapped_engine(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """The pass of ``torch.autograd.grad``: it may be part of a loss, as a penalty is, and not one itself."""
+
+        def run(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_watched() and not self._is_in_backward:
+                self._guarded(lambda: self._note(tensors, is_part=True))
+            return original(tensors, *args, **kwargs)
+
+        return run
+
+    def _note(self, tensors: Any, *, is_part: bool = False) -> None:
         roots = [leaf.grad_fn for leaf in pytree.tree_leaves(tensors) if isinstance(leaf, Tensor)]
         roots = [root for root in roots if root is not None]
         terms = tuple(dict.fromkeys(self._terms(roots)))
         if terms == (None,) and all(map(self._is_output, roots)):
             terms = (OUTPUT,)
-        if terms and terms not in self._steps[-1]:
-            self._steps[-1].append(terms)
+        step = self._steps[-1]
+        passes = step.parts if is_part and not any(map(_is_named, terms)) else step.losses
+        if terms and terms not in passes:
+            passes.append(terms)
 
     def _terms(self, roots: Sequence[Any]) -> Iterator[str | None]:
         """The terms of the sum that the nodes `roots` end, the nearest first."""
@@ -195,6 +225,10 @@ class LossWatch:
             return _name_of_operator(node)
         is_layer = module is not None and any(len(made.shape) for made in node._input_metadata)
         return (None if is_layer or _is_of_torch(own) else own.__name__), True
+
+
+def _is_named(term: str | None) -> bool:
+    return term not in (None, OUTPUT)
 
 
 def _is_of_torch(kind: type) -> bool:

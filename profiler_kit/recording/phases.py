@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -31,7 +32,8 @@ from profiler_kit.records.counts import Phase
 OnForward = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], bool]
 OnOptimizer = Callable[[torch.optim.Optimizer], None]
 
-_ENGINE: Final = (
+_TARGET: Final = "profiler_kit target"
+ENGINE: Final = (
     "_engine_run_backward"  # of torch.autograd: `backward` and `grad` call it, whatever name programs know them by
 )
 _COMPILED_CALL: Final = "_compiled_call_impl"  # set by module.compile(); hooks are inside of it
@@ -90,8 +92,8 @@ class PhaseHooks:
         """Start to report phases. Without `around_model`, the caller reports calls of the model, with `around_forward`."""
         with contextlib.ExitStack() as hooks:
             hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
-            if hasattr(torch.autograd, _ENGINE):
-                hooks.enter_context(replaced(torch.autograd, _ENGINE, self._wrapped_engine))
+            if hasattr(torch.autograd, ENGINE):
+                hooks.enter_context(replaced(torch.autograd, ENGINE, self._wrapped_engine))
             iterators = dataloader._BaseDataLoaderIter
             hooks.enter_context(replaced(iterators, "__next__", self._wrapped_next))
             hooks.enter_context(replaced(torch.optim.Optimizer, "zero_grad", self._wrapped_zero_grad))
@@ -345,6 +347,29 @@ def replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None
                 delattr(owner, name)
             else:
                 setattr(owner, name, original)
+
+
+@contextmanager
+def rerouted(function: Any, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    """Run `function` as ``wrap(function)`` inside the block, by whatever name the program holds it: its code is replaced."""
+    code = function.__code__
+    original = types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
+    original.__kwdefaults__ = function.__kwdefaults__
+    constants = _forward_to.__code__.co_consts
+    function.__code__ = rerouting = _forward_to.__code__.replace(
+        co_consts=tuple(wrap(original) if constant == _TARGET else constant for constant in constants)
+    )
+    try:
+        yield
+    finally:
+        if function.__code__ is rerouting:  # otherwise somebody else has replaced it since
+            function.__code__ = code
+
+
+def _forward_to(*args: Any, **kwargs: Any) -> Any:
+    """The code of a rerouted function, in which its target takes the place of a constant."""
+    target: Any = "profiler_kit target"
+    return target(*args, **kwargs)
 
 
 def _do_nothing() -> None:

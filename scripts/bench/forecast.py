@@ -41,7 +41,7 @@ from profiler_kit.memory import Setup, simulate_step
 from profiler_kit.records.counts import Forecast
 from scripts.lab.price_networks import FAMILIES
 from scripts.lab.price_networks.parts import Draw
-from scripts.lab.price_table import SINGLE_OPS, Call, read_recording
+from scripts.lab.price_table import SINGLE_OPS, Call, read_recordings
 from scripts.lab.record_prices import PARSERS, Mode, build_step, record_all, record_step, step_of
 
 Network = tuple[torch.nn.Module, tuple[torch.Tensor, ...], Callable[[Any], torch.Tensor]]
@@ -324,18 +324,18 @@ def record_pair_member(device: str, folder: Path, number: int) -> None:
 
 def ratios(measured: Path, table: PriceTable) -> Iterator[tuple[str, float, float]]:
     """Family, measured and predicted ratio of the kernel times of each pair of which both networks were recorded."""
-    networks, calls = read_recording(measured)
+    steps, calls = read_recordings([measured])
     numbers = [record["seed"] for record in _lines(measured)]
     predicted: dict[int, float] = defaultdict(float)
     for call in calls:
-        predicted[call.network] += call.calls * table.price(call.work).ns
+        predicted[call.step] += call.calls * table.price(call.work).ns
     place = {number: row for row, number in enumerate(numbers)}
     for number in sorted(place):
         before, after = place[number], place.get(number + 1)
-        if number % 2 or after is None or not networks[before].kernel_ns or not networks[after].kernel_ns:
+        if number % 2 or after is None or not steps[before].kernel_ns or not steps[after].kernel_ns:
             continue
-        ratio = networks[after].kernel_ns / networks[before].kernel_ns
-        yield networks[before].family, ratio, predicted[after] / predicted[before]
+        ratio = steps[after].kernel_ns / steps[before].kernel_ns
+        yield steps[before].family, ratio, predicted[after] / predicted[before]
 
 
 def print_ratios(pairs: Sequence[tuple[str, float, float]]) -> None:
@@ -378,7 +378,7 @@ def main() -> None:
         print_ratios(list(ratios(options.measured, priced[0])))
         return
     print_outcomes(compare(options.folder, options.measured, options.estimates))
-    print_families(read_recording(options.measured)[1], priced[0])
+    print_families(read_recordings([options.measured])[1], priced[0])
 
 
 def _measure(options: argparse.Namespace) -> None:

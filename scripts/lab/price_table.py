@@ -1,9 +1,9 @@
 """Make the table of prices of a device from a recording of `record_prices`, and measure its error.
 
     python -m scripts.lab.price_table            # error on networks that the table does not know; a row per family of ops
-    python -m scripts.lab.price_table --write    # also write profiler_kit/devices/prices/h100.csv.gz
+    python -m scripts.lab.price_table --write    # also write profiler_kit/devices/prices/h100.json.gz
 
-Each network's kernel time is predicted with the calls of all other networks.
+The kernel time of each step is predicted with the calls of all other networks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,16 +23,24 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from profiler_kit.devices.cards.data_center import H100
-from profiler_kit.forecast.prices import PriceTable, Recorded, write_table
+from profiler_kit.forecast.host import KIND_NS, host_kind
+from profiler_kit.forecast.prices import Price, PriceTable, Recorded, write_table
 from profiler_kit.forecast.step import interval_factor
 from profiler_kit.forecast.work import Arithmetic, Work, work_of
 from profiler_kit.records.calls import OpCall, TensorFacts
+from scripts.lab.price_networks import FAMILIES
 
-RECORDING: Final = Path(__file__).parent / "prices" / "h100.jsonl.gz"
-TABLE: Final = Path(__file__).parents[2] / "profiler_kit" / "devices" / "prices" / "h100.csv.gz"
+RECORDINGS: Final = Path(__file__).parent / "prices"
+TABLE: Final = Path(__file__).parents[2] / "profiler_kit" / "devices" / "prices" / "h100.json.gz"
 SOURCE: Final = "NVIDIA H100 80GB HBM3, torch 2.11.0+cu130, cuDNN 9.19.0, 2026-11-28"
 # Families of single ops at random sizes: they are recorded for the table, and are no networks.
-SINGLE_OPS: Final = frozenset(("convolutions", "products", "operators", "convs", "mats", "misc"))
+SINGLE_OPS: Final = frozenset(
+    ("convolutions", "products", "operators", "attention", "sequences", "convs", "mats", "misc")
+)
+HOST_LIMITED: Final = 0.6
+# Host time of all ops alike, and how strongly the kinds of ops are held near it.
+SIMPLE_NS: Final = {"op": 40_000, "further": 15_000, "view": 8_000}
+HOLD: Final = 0.3
 CELL: Final = {"memory": 0.5, "optimizer": 0.5}  # recorded calls in one cell of sizes become one row
 BYTES: Final = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "complex64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1,
@@ -42,8 +50,9 @@ _TENSOR: Final = re.compile(r"([a-z]+\d*)\[([\d,]*)\](?:/\(([\d,]*)\))?")
 
 
 class Call(NamedTuple):
-    """A recorded call: the number of its network, its work, calls per step, time and kernels of one."""
+    """A recorded call: the numbers of its recorded step and of its network, its work, calls per step, time and kernels of one."""
 
+    step: int
     network: int
     work: Work
     calls: int
@@ -52,29 +61,32 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
-    """A recorded network: its family of models, its precision, its shortest step without the profiler, and its kernel time."""
+class Step:
+    """A recorded step: its network's family and parameters, the precision, its time without the profiler, and its kernel time."""
 
     family: str
+    parameters: int
     precision: str
     step_ns: float
     kernel_ns: float
 
 
-def read_recording(path: Path) -> tuple[list[Network], list[Call]]:
-    """The networks and calls of a recording."""
-    networks, calls = [], []
-    with gzip.open(path, "rt") as lines:
-        for line in lines:
-            record = json.loads(line)
-            kernel_ns = sum(count * us * 1e3 for _, _, _, count, us, *_ in record["rows"])
-            networks.append(Network(record["family"], record["mode"]["p"], min(record["step_ns"]), kernel_ns))
-            arithmetic = Arithmetic(tf32_products=record["mode"]["p"] == "tf32")
-            for op, arguments, results, count, us, kernels, *_ in record["rows"]:
-                work = work_of(OpCall(op, parse(arguments), outputs=parse(results)), arithmetic) if "." in op else None
-                if work is not None and op.startswith("aten."):
-                    calls.append(Call(len(networks) - 1, work, count, us * 1e3, kernels))
-    return networks, calls
+def read_recordings(paths: Iterable[Path]) -> tuple[list[Step], list[Call]]:
+    """The steps and calls of recordings. Steps of one network in several modes have the same number of the network."""
+    steps: list[Step] = []
+    calls: list[Call] = []
+    networks: dict[tuple[str, int], int] = {}
+    for record in (json.loads(line) for path in paths for line in gzip.decompress(path.read_bytes()).splitlines()):
+        kernel_ns = sum(count * us * 1e3 for _, _, _, count, us, *_ in record["rows"])
+        mode, median_ns = record["mode"]["p"], float(np.median(record["step_ns"]))
+        steps.append(Step(record["family"], record.get("params", len(steps)), mode, median_ns, kernel_ns))
+        network = networks.setdefault((steps[-1].family, steps[-1].parameters), len(networks))
+        arithmetic = Arithmetic(tf32_products=mode == "tf32")
+        for op, arguments, results, count, us, kernels, *_ in record["rows"]:
+            work = work_of(OpCall(op, parse(arguments), outputs=parse(results)), arithmetic) if "." in op else None
+            if work is not None and op.startswith("aten."):
+                calls.append(Call(len(steps) - 1, network, work, count, us * 1e3, kernels))
+    return steps, calls
 
 
 def parse(signature: str) -> tuple[Any, ...]:
@@ -107,36 +119,44 @@ def _facts(text: str) -> TensorFacts:
     return TensorFacts(shape, strides, match[1], BYTES[match[1]])
 
 
-def rows_of(calls: Iterable[Call]) -> Iterator[Recorded]:
-    """The rows of a table: the mean ratio of the calls that share network, classes and a cell of sizes."""
+def rows_of(calls: Sequence[Call]) -> Iterator[Recorded]:
+    """The rows of a table: the mean ratio of the calls that share network, classes and a cell of sizes.
+
+    An op that never launches a kernel needs one row of its classes.
+    """
     assert H100.peaks is not None
+    working = {call.work.op for call in calls if call.kernels}
     cells: dict[tuple[Any, ...], list[tuple[Call, float]]] = defaultdict(list)
     for call in calls:
         cell = CELL.get(call.work.family, 0.05)
         sizes = tuple(round(size / cell) for size in call.work.sizes)
         key = (call.network, call.work.family, call.work.classes, sizes, call.ns == 0)
-        cells[key].append((call, call.ns / call.work.roofline_ns(H100.peaks)))
+        cells[key].append((call, call.ns / call.work.ideal_ns(H100.peaks)))
     rows_at: dict[tuple[Any, ...], int] = defaultdict(int)
     for (network, family, classes, sizes, _), members in cells.items():
-        place = (family, classes, sizes)
+        first = members[0][0]
+        place = (family, classes, sizes if first.work.op in working else None)
         rows_at[place] += 1
         if rows_at[place] <= 2:  # two networks are enough at one place: each can be left out
-            first = members[0][0]
             mean = sum(ratio for _, ratio in members) / len(members)
             yield Recorded(network, family, classes, first.work.sizes, mean, first.kernels)
 
 
-def errors(table: PriceTable, networks: list[Network], calls: list[Call]) -> None:
-    """Print the error on each network when its own calls are left out."""
+def errors(table: PriceTable, steps: Sequence[Step], calls: Sequence[Call]) -> None:
+    """Print the error on each step when the calls of its network are left out."""
     measured, predicted = defaultdict[int, float](float), defaultdict[int, float](float)
     parts: dict[int, list[tuple[str, float, float]]] = defaultdict(list)
     by_family: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    prices: dict[tuple[int, Work], Price] = {}
     for call in calls:
-        price = table.price(call.work, without=call.network)
+        key = (call.network, call.work)
+        if key not in prices:
+            prices[key] = table.price(call.work, without=call.network)
+        price = prices[key]
         pair = (call.calls * call.ns, call.calls * price.ns)
-        measured[call.network] += pair[0]
-        predicted[call.network] += pair[1]
-        parts[call.network].append((call.work.op, pair[1], price.spread))
+        measured[call.step] += pair[0]
+        predicted[call.step] += pair[1]
+        parts[call.step].append((call.work.op, pair[1], price.spread))
         if call.ns:
             by_family[call.work.family].append(pair)
     print(f"{'family of ops':24}{'calls':>8}{'share %':>9}{'median error %':>16}{'bias %':>8}")
@@ -148,14 +168,15 @@ def errors(table: PriceTable, networks: list[Network], calls: list[Call]) -> Non
         print(f"{name:24}{len(pairs):8}{100 * share:9.1f}{100 * error:16.1f}{100 * bias:8.1f}")
     groups: dict[str, list[float]] = defaultdict(list)
     inside = 0
-    for number, network in enumerate(networks):
-        if network.family in SINGLE_OPS or not measured[number]:
+    for number, step in enumerate(steps):
+        if step.family in SINGLE_OPS or not measured[number]:
             continue
         error = predicted[number] / measured[number] - 1
         inside += abs(math.log(predicted[number] / measured[number])) <= math.log(interval_factor(parts[number]))
-        for group in ("all", network.family, f"in {network.precision}"):
+        kind = step.family if step.family in FAMILIES else "other names"
+        for group in ("all", kind, f"in {step.precision}"):
             groups[group].append(error)
-    print(f"\n{'networks':24}{'number':>8}{'median error %':>16}{'90 % below':>12}{'median bias %':>15}")
+    print(f"\n{'steps of networks':24}{'number':>8}{'median error %':>16}{'90 % below':>12}{'median bias %':>15}")
     for name, values in groups.items():
         size = np.abs(values)
         median, most, bias = 100 * np.median(size), 100 * np.quantile(size, 0.9), 100 * np.median(values)
@@ -163,43 +184,51 @@ def errors(table: PriceTable, networks: list[Network], calls: list[Call]) -> Non
     print(f"\ninside the 80 % interval: {100 * inside / len(groups['all']):.0f} %")
 
 
-def host_costs(networks: list[Network], calls: list[Call]) -> None:
-    """Print the host's time for an op with a kernel, for each further kernel, and for an op without one, and their error.
+def host_costs(steps: Sequence[Step], calls: Sequence[Call]) -> None:
+    """Print the host's time for each kind of op, for each further kernel, and for an op without one, and their error.
 
-    They are fitted to networks whose kernels take less than half of the step, with relative errors.
+    They are fitted to steps whose kernels take less than `HOST_LIMITED` of the time, with relative errors, and held near the
+    values for all ops alike.
     """
-    counts = np.zeros((len(networks), 3))
+    kinds = [*KIND_NS, "further", "view"]
+    counts = np.zeros((len(steps), len(kinds)))
     for call in calls:
-        counts[call.network] += call.calls * np.array([call.kernels > 0, max(call.kernels - 1, 0), call.kernels == 0])
-    steps = np.array([network.step_ns for network in networks])
+        kind = host_kind(call.work) if call.kernels else "view"
+        counts[call.step, kinds.index(kind)] += call.calls
+        counts[call.step, kinds.index("further")] += call.calls * max(call.kernels - 1, 0)
+    times = np.array([step.step_ns for step in steps])
     bound = [
         number
-        for number, network in enumerate(networks)
-        if network.family not in SINGLE_OPS and network.kernel_ns < 0.5 * network.step_ns
+        for number, step in enumerate(steps)
+        if step.family not in SINGLE_OPS and step.kernel_ns < HOST_LIMITED * step.step_ns
     ]
-    relative = counts[bound] / steps[bound, None]
-    costs, *_ = np.linalg.lstsq(relative, np.ones(len(bound)), rcond=None)
+    relative = counts[bound] / times[bound, None]
+    alike = np.array([SIMPLE_NS.get(kind, SIMPLE_NS["op"]) for kind in kinds])
+    held = np.diag(HOLD / alike)
+    aims = np.append(np.ones(len(bound)), np.full(len(kinds), HOLD))
+    costs, *_ = np.linalg.lstsq(np.vstack([relative, held]), aims, rcond=None)
     error = 100 * np.abs(relative @ costs - 1)
-    shown = ", ".join(f"{cost / 1e3:.1f} us" for cost in costs)
+    for kind, cost in zip(kinds, costs, strict=True):
+        print(f"host: {kind:24}{cost / 1e3:8.1f} us")
     print(
-        f"host: {shown} for an op with a kernel, each further kernel, an op without; {len(bound)} networks, "
-        f"{np.median(error):.0f} % median error, {np.quantile(error, 0.9):.0f} % nine of ten"
+        f"{len(bound)} steps that their host limits: {np.median(error):.0f} % median error, "
+        f"{np.quantile(error, 0.9):.0f} % nine of ten"
     )
 
 
 def main() -> None:
     """Print the errors; write the table with ``--write``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recording", type=Path, default=RECORDING)
+    parser.add_argument("recordings", type=Path, nargs="*", default=sorted(RECORDINGS.glob("h100*.jsonl.gz")))
     parser.add_argument("--write", action="store_true", help="write the table")
     options = parser.parse_args()
-    networks, calls = read_recording(options.recording)
+    steps, calls = read_recordings(options.recordings)
     rows = list(rows_of(calls))
     assert H100.peaks is not None
     data = write_table(rows, SOURCE)
-    print(f"{len(networks)} networks, {len(calls)} calls, {len(rows)} rows, {len(data)} bytes")
-    errors(PriceTable(rows, H100.peaks, SOURCE), networks, calls)
-    host_costs(networks, calls)
+    print(f"{len(steps)} steps, {len(calls)} calls, {len(rows)} rows, {len(data)} bytes")
+    errors(PriceTable.of_rows(rows, H100.peaks, SOURCE), steps, calls)
+    host_costs(steps, calls)
     if options.write:
         TABLE.parent.mkdir(exist_ok=True)
         TABLE.write_bytes(data)

@@ -33,36 +33,36 @@ def recorded(work: Work, ratio: float, network: int = 0, kernels: int = 1) -> Re
 
 def test_a_recorded_call_has_its_recorded_time() -> None:
     rows = [recorded(add(1 << power), 1 + power / 10) for power in range(10, 26)]
-    table = PriceTable(rows, PEAKS, "by hand")
+    table = PriceTable.of_rows(rows, PEAKS, "by hand")
     price = table.price(add(1 << 20))
-    assert price.ns == pytest.approx(3.0 * add(1 << 20).roofline_ns(PEAKS), rel=0.05)
+    assert price.ns == pytest.approx(3.0 * add(1 << 20).ideal_ns(PEAKS), rel=0.05)
     assert price.is_known
     assert price.spread < 0.3
 
 
 def test_a_size_between_two_recorded_ones_lies_between_them() -> None:
-    table = PriceTable([recorded(add(1 << power), 2.0) for power in range(10, 26)], PEAKS, "")
+    table = PriceTable.of_rows([recorded(add(1 << power), 2.0) for power in range(10, 26)], PEAKS, "")
     for numel in (3 << 12, 5 << 16, 1 << 30):
-        assert table.price(add(numel)).ns == pytest.approx(2.0 * add(numel).roofline_ns(PEAKS), rel=0.02)
+        assert table.price(add(numel)).ns == pytest.approx(2.0 * add(numel).ideal_ns(PEAKS), rel=0.02)
 
 
 def test_calls_far_from_all_recorded_ones_are_less_certain() -> None:
-    table = PriceTable([recorded(add(1 << power), 2.0) for power in range(10, 16)], PEAKS, "")
+    table = PriceTable.of_rows([recorded(add(1 << power), 2.0) for power in range(10, 16)], PEAKS, "")
     assert table.price(add(1 << 28)).spread > table.price(add(1 << 12)).spread + 0.3
 
 
 def test_an_op_that_was_never_recorded_is_estimated() -> None:
-    table = PriceTable([recorded(add(1 << power), 2.0) for power in range(10, 16)], PEAKS, "")
+    table = PriceTable.of_rows([recorded(add(1 << power), 2.0) for power in range(10, 16)], PEAKS, "")
     price = table.price(add(1 << 12, "aten.strange"))
     assert not price.is_known
     assert price.ns > 0
-    assert PriceTable([], PEAKS, "").price(add(8)).ns == add(8).roofline_ns(PEAKS)
+    assert PriceTable.of_rows([], PEAKS, "").price(add(8)).ns == add(8).ideal_ns(PEAKS)
 
 
 def test_an_op_without_kernels_is_free() -> None:
     rows = [recorded(add(1 << power, "aten.view"), 0.0, kernels=0) for power in range(10, 16)]
     rows += [recorded(add(1 << power), 2.0) for power in range(10, 16)]
-    table = PriceTable(rows, PEAKS, "")
+    table = PriceTable.of_rows(rows, PEAKS, "")
     assert table.price(add(1 << 12, "aten.view")) == FREE
     assert table.price(add(1 << 12)).ns > 0
 
@@ -72,14 +72,14 @@ def test_a_network_can_be_left_out() -> None:
         recorded(add(1 << 12), 9.0, network=1),
         *(recorded(add(1 << power), 2.0, network=2) for power in range(10, 20)),
     ]
-    table = PriceTable(rows, PEAKS, "")
-    roofline = add(1 << 12).roofline_ns(PEAKS)
+    table = PriceTable.of_rows(rows, PEAKS, "")
+    roofline = add(1 << 12).ideal_ns(PEAKS)
     assert table.price(add(1 << 12), without=1).ns == pytest.approx(2 * roofline, rel=0.02)
     assert table.price(add(1 << 12)).ns > 2.2 * roofline
 
 
 def test_another_card_has_its_own_roofline() -> None:
-    table = PriceTable([recorded(add(1 << power), 2.0) for power in range(10, 30)], PEAKS, "")
+    table = PriceTable.of_rows([recorded(add(1 << power), 2.0) for power in range(10, 30)], PEAKS, "")
     half = replace(PEAKS, bandwidth=PEAKS.bandwidth / 2)
     assert table.price(add(1 << 28), half).ns == pytest.approx(2 * table.price(add(1 << 28)).ns, rel=0.01)
 
@@ -90,7 +90,9 @@ def test_a_table_is_read_as_it_was_written() -> None:
     assert data == write_table(rows, "a card, 2026")
     table = read_table(data, PEAKS)
     assert table.source == "a card, 2026"
-    assert table.price(add(1 << 12)).ns == pytest.approx(PriceTable(rows, PEAKS, "").price(add(1 << 12)).ns, rel=1e-3)
+    assert table.price(add(1 << 12)).ns == pytest.approx(
+        PriceTable.of_rows(rows, PEAKS, "").price(add(1 << 12)).ns, rel=1e-3
+    )
 
 
 def test_every_card_with_peaks_has_prices_of_its_own_or_of_the_nearest_one() -> None:
@@ -110,4 +112,4 @@ def test_a_large_copy_on_an_h100_runs_near_its_bandwidth() -> None:
     prices = prices_for(H100)
     assert prices is not None
     price = prices[0].price(add(1 << 27))
-    assert math.log2(price.ns / add(1 << 27).roofline_ns(PEAKS)) == pytest.approx(0.2, abs=0.3)
+    assert math.log2(price.ns / add(1 << 27).ideal_ns(PEAKS)) == pytest.approx(0.2, abs=0.3)

@@ -148,15 +148,17 @@ def test_a_recorded_call_has_the_work_of_the_call(build: Any, inputs: tuple[torc
         assert work_of(call) == work_of(text), call.op
 
 
-def test_the_roofline_is_the_longer_of_arithmetic_and_traffic() -> None:
+def test_the_ideal_time_is_arithmetic_and_then_traffic() -> None:
     assert H100.peaks is not None
     big = work_of(
         OpCall("aten.mm", facts_of((meta(4096, 4096), meta(4096, 4096))), outputs=facts_of((meta(4096, 4096),)))
     )
     assert big is not None
-    assert big.roofline_ns(H100.peaks) == pytest.approx(1500 + 2 * 4096**3 / H100.peaks.fp32 * 1e9)
+    assert big.ideal_ns(H100.peaks) == pytest.approx(
+        1500 + (2 * 4096**3 / H100.peaks.fp32 + 3 * 4 * 4096**2 / H100.peaks.bandwidth) * 1e9
+    )
     add = works(lambda: meta(1 << 24) + 1)["aten.add"]
-    assert add.roofline_ns(H100.peaks) == pytest.approx(1500 + 8 * (1 << 24) / H100.peaks.bandwidth * 1e9)
+    assert add.ideal_ns(H100.peaks) == pytest.approx(1500 + 8 * (1 << 24) / H100.peaks.bandwidth * 1e9)
 
 
 def float32(*shape: int) -> TensorFacts:

@@ -25,6 +25,12 @@ STEPS = 200
 RANKS = "two-ranks"
 NEW_MODELS = ("copies", "folds", "functional-ensemble")  # a session sees calls of its own model
 SEVERAL_MODELS = ("adversarial", "adversarial-blocks")  # a session takes one model, and does not count here
+LOSSES = {
+    "gradients-by-hand": "l1",
+    "penalty": "cross_entropy + own terms",
+    "evaluated-copies": "cross_entropy",
+    "inner-loop": "cross_entropy",
+}
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
@@ -83,6 +89,13 @@ def test_new_models_are_counted_as_the_first_one(tmp_path: Path, name: str) -> N
     assert report["target"]["name"] == "Net"
     assert report["static"]["forward"]["macs"] == BATCH * (16 * 32 + 32 * 4)
     assert {"first", "last"} <= {module["path"] for module in report["runs"][0]["modules"]}
+
+
+@pytest.mark.parametrize(("name", "loss"), LOSSES.items())
+def test_one_model_and_its_loss(tmp_path: Path, name: str, loss: str) -> None:
+    watched(tmp_path, name, 40)
+    target = report_of(tmp_path / "out")["target"]
+    assert (target["name"], target["loss"]) == ("Net", loss)
 
 
 def test_late_rank_is_found(tmp_path: Path) -> None:

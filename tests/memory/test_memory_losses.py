@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.loading import from_model
-from profiler_kit.memory import simulate
+from profiler_kit.memory import Setup, simulate, simulate_step
 from profiler_kit.meta.emulation import emulated
 from profiler_kit.meta.meta_kernels import replacement_kernel
 from profiler_kit.records.calls import OpCall
@@ -81,3 +81,24 @@ def test_norms_under_autocast_are_in_float32(norm: Callable[[Tensor], Tensor]) -
     with emulated(H100, Libraries(), lambda _: None) as emulation, emulation, emulation.autocast(torch.bfloat16):  # type: ignore[arg-type]
         assert norm(x).dtype is torch.float32
     assert norm(x).dtype is torch.bfloat16
+
+
+def ctc(output: Tensor) -> Tensor:
+    """The connectionist loss of 4 sequences."""
+    targets = torch.ones(4, 10, dtype=torch.long, device=output.device)
+    return F.ctc_loss(output.log_softmax(-1).transpose(0, 1), targets, (50,) * 4, (10,) * 4)
+
+
+def margin(output: Tensor) -> Tensor:
+    """Both losses of margins of several classes."""
+    rows = output.flatten(0, 1)
+    classes = torch.zeros(len(rows), dtype=torch.long, device=output.device)
+    return F.multi_margin_loss(rows, classes) + F.multilabel_margin_loss(rows, torch.zeros_like(rows).long())
+
+
+@pytest.mark.parametrize("loss", [ctc, margin])
+def test_a_loss_whose_gradient_has_no_meta_kernel_is_simulated_without_data(loss: Callable[[Tensor], Tensor]) -> None:
+    target = from_model(nn.Linear(20, 30), (torch.randn(4, 50, 20),), loss_fn=loss)
+    estimate, calls = simulate_step(target, H100, Setup(records_calls=True))
+    assert estimate.peak_bytes > 0
+    assert {"aten.addmm", "aten.mm"} & {each.call.op for each in calls}

@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy, mse_loss, nll_loss
 from profiler_kit.loading.training_step.losses import LOSSES
 from profiler_kit.recording.loss_terms import OUTPUT, LossWatch, Terms, loss_functions
 
+EARLY = functional.l1_loss  # the program holds it from before the watch
 CLASSES, LABELS = torch.tensor([0, 1, 2, 0]), torch.rand(4, 3)
 
 
@@ -159,11 +160,30 @@ def test_backward_passes_that_differ() -> None:
     assert watched(model, judge, judge, lambda: model(x).mean()) == [("mse_loss",), (None,)]
 
 
+def test_gradients_by_hand_are_those_of_a_loss_and_of_an_output_a_part() -> None:
+    model, x = Model(), torch.rand(4, 5, requires_grad=True)
+    by_hand = lambda loss: torch.autograd.grad(loss, x, create_graph=True)[0]  # noqa: E731
+    assert grads(model, lambda: by_hand(EARLY(model(x), LABELS))) == [("l1_loss",)]
+    assert grads(model, lambda: by_hand(model(x).sum())) == [(None,)]
+    with_penalty = lambda: functional.mse_loss(model(x), LABELS) + by_hand(model(x).sum()).norm()  # noqa: E731
+    assert grads(model, lambda: with_penalty().backward()) == [("mse_loss", None)]
+
+
+def grads(model: nn.Module, run: Callable[[], object]) -> Sequence[Terms]:
+    watch = LossWatch([model], lambda action: action())
+    watch.start()
+    try:
+        run()
+    finally:
+        watch.stop()
+    return watch.losses
+
+
 def test_everything_is_as_before() -> None:
-    before = [getattr(functional, name) for name in loss_functions()]
+    before = [getattr(functional, name).__code__ for name in loss_functions()]
     call, backward = nn.Module.__call__, torch.autograd.backward
     watched(Model())
-    assert [getattr(functional, name) for name in loss_functions()] == before
+    assert [getattr(functional, name).__code__ for name in loss_functions()] == before
     assert (nn.Module.__call__, torch.autograd.backward) == (call, backward)
 
 

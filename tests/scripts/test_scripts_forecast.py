@@ -15,7 +15,7 @@ import torch
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.forecast.prices import prices_for
 from scripts.bench.forecast import Outcome, cases_of, network_of, pair_of, predict, print_outcomes, print_ratios, ratios
-from scripts.lab.price_table import read_recording
+from scripts.lab.price_table import read_recordings
 from scripts.lab.record_prices import build_step
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,7 +83,7 @@ def test_ratios_of_a_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert priced is not None
     ((family, measured, predicted),) = ratios(file, priced[0])  # the others have no counterpart
     assert (family, measured) == ("mlp", 4)
-    small, large = (priced[0].price(call.work).ns for call in read_recording(file)[1][:2])
+    small, large = (priced[0].price(call.work).ns for call in read_recordings([file])[1][:2])
     assert predicted == pytest.approx(large / small)
     print_ratios([(family, measured, predicted), ("mlp", 0.9, 1.2)])
     assert "sign right in 1 of 2" in capsys.readouterr().out

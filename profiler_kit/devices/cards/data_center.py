@@ -61,7 +61,7 @@ H100: Final = Device(
         fp32=66.9e12, tf32=494.7e12, fp16=989.4e12, bf16=989.4e12, bandwidth=3350e9,
         source=f"{_HOPPER} (SXM5); bandwidth: {_H100}",
     ),
-    prices="h100.csv.gz",
+    prices="h100.json.gz",
 )  # fmt: skip
 A100: Final = _a100(
     "A100", ("a100", "a100-80gb", "a100-sxm", "sm80"), ("NVIDIA A100-SXM4-80GB",), 2039e9, f"{_A100} (80GB SXM)"

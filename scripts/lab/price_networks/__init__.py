@@ -27,12 +27,15 @@ FAMILIES: Final[dict[str, Callable[[Draw], Network]]] = {
     "operators": other.operators,
     "convolutions": other.convolutions,
     "products": other.products,
+    "attention": other.attention,
+    "sequences": other.sequences,
 }
 # How many networks of a round are of these families; one of each other.
 REPEATED: Final = {
-    **dict.fromkeys(("mobile", "conv1d", "unet", "vision"), 2),
-    **dict.fromkeys(("resnet", "language", "operators", "products"), 3),
-    "convolutions": 5,
+    **dict.fromkeys(("mobile", "conv1d", "unet", "vision", "attention", "sequences"), 2),
+    **dict.fromkeys(("resnet", "language", "products"), 3),
+    "operators": 6,
+    "convolutions": 12,
 }
 
 

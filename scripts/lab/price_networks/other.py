@@ -121,6 +121,9 @@ def points(draw: Draw) -> Network:
     return nn.Sequential(*layers, nn.Linear(16 * width, 40)), parts.normal(batch, 3, count), parts.cross_entropy
 
 
+IMAGE_RANK: Final = 4
+
+
 class _Alone(nn.Module):
     """The mean output of layers, each with an input of its own. `layers`: with the shapes of their inputs.
 
@@ -137,7 +140,8 @@ class _Alone(nn.Module):
         total = (x * self.scale).sum().float()
         for layer, shape in zip(self.layers, self.shapes, strict=True):
             inputs = torch.randn(shape, device=x.device, dtype=x.dtype, requires_grad=True)
-            output = layer(inputs.to(memory_format=self.memory_format) * 1.0)
+            ordered = inputs.to(memory_format=self.memory_format) if len(shape) == IMAGE_RANK else inputs
+            output = layer(ordered * 1.0)
             total = total + (output * 1.0).float().mean()
         return total
 
@@ -154,16 +158,99 @@ def convolutions(draw: Draw) -> Network:
 
 def _convolution(draw: Draw) -> tuple[nn.Module, tuple[int, ...]]:
     widths = (8, 16, 32, 64, 128, 256, 512, 1024)
-    inputs, outputs, size = draw.width(*widths), draw.width(*widths), draw.pick(7, 8, 14, 16, 28, 32, 56, 64, 112, 128)
-    kernel, stride = draw.pick(1, 1, 3, 3, 3, 5, 7, 11, 16), draw.pick(1, 1, 1, 2, 4)
+    inputs, outputs = (_channels(draw, *widths) for _ in range(2))
+    dims = draw.pick(1, 2, 2, 2, 2, 2, 3)
+    size = draw.pick(
+        *{1: (32, 100, 500, 1000, 4000, 16000), 3: (4, 7, 8, 14, 16, 28, 32)}.get(
+            dims, (1, 4, 7, 8, 14, 16, 28, 32, 56, 64, 112, 128, 256)
+        )
+    )
+    kernel, stride = draw.pick(1, 1, 2, 3, 3, 3, 4, 5, 7, 11, 16), draw.pick(1, 1, 1, 2, 4)
+    kernel = min(kernel, 5) if dims == 3 else kernel * 8 if dims == 1 and draw.chance(0.1) else kernel
     dilation = draw.pick(1, 1, 1, 2, 4) if kernel > 1 else 1
-    common = math.gcd(inputs, outputs)
-    groups = draw.pick(1, 1, 1, 1, 1, 2, 4, common)
+    groups = draw.pick(1, 1, 1, 1, 1, 2, 4, 16, math.gcd(inputs, outputs))
+    if draw.chance(0.15):
+        groups = outputs = inputs  # depthwise
+    groups = math.gcd(math.gcd(inputs, outputs), groups)
     padding, bias = dilation * (kernel // 2), draw.chance(0.3)
-    layer = nn.Conv2d(inputs, outputs, kernel, stride, padding, dilation, groups, bias)
-    limits = 3e11 / (size**2 * layer.weight.numel()), 1e8 / (size**2 * max(inputs, outputs))
+    layer: nn.Module
+    if draw.chance(0.15):
+        layer = TRANSPOSED[dims](inputs, outputs, kernel, stride, min(padding, kernel // 2), 0, groups, bias)
+        size = max(1, size // stride)
+    else:
+        layer = CONVOLUTIONS[dims](inputs, outputs, kernel, stride, padding, dilation, groups, bias)
+    positions, weights = size**dims, inputs * outputs // groups * kernel**dims
+    limits = 3e11 / (positions * weights), 1e8 / (positions * max(inputs, outputs))
     batch = max(1, min(draw.pick(1, 4, 8, 16, 32, 64, 128, 256), *(int(each) for each in limits)))
-    return layer, (batch, inputs, size, size)
+    return layer, (batch, inputs, *(size,) * dims)
+
+
+def _channels(draw: Draw, *widths: int) -> int:
+    """A usual number of channels, or rarely any."""
+    return draw.pick(1, 2, 3, 4, 6, draw.randint(1, 600)) if draw.chance(0.12) else draw.width(*widths)
+
+
+CONVOLUTIONS: Final[dict[int, Layer]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+TRANSPOSED: Final[dict[int, Layer]] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+
+
+def attention(draw: Draw) -> Network:
+    """Single calls of scaled dot-product attention of random shapes, with and without masks."""
+    return _alone([_attention(draw) for _ in range(4)])
+
+
+def _attention(draw: Draw) -> tuple[nn.Module, tuple[int, ...]]:
+    width, length = (
+        draw.pick(16, 32, 40, 64, 64, 64, 80, 96, 128),
+        draw.pick(49, 64, 77, 128, 197, 256, 512, 1024, 2048, 4096),
+    )
+    heads, is_causal, is_masked = draw.pick(1, 3, 6, 8, 12, 16), draw.chance(0.3), draw.chance(0.15)
+    columns = length if is_causal or draw.chance(0.8) else draw.pick(32, 77, 128, 512)
+    batch = max(
+        1,
+        min(
+            draw.pick(1, 4, 8, 16, 32, 64),
+            int(3e11 / (length**2 * heads * width * 4)),
+            int(3e7 / (length * heads * width)),
+        ),
+    )
+
+    def apply(x: Tensor) -> Tensor:
+        key = x[..., :columns, :] * 1.0
+        mask = torch.ones(length, key.shape[-2], dtype=torch.bool, device=x.device) if is_masked else None
+        return F.scaled_dot_product_attention(x, key, key * 1.0, mask, is_causal=is_causal and not is_masked)
+
+    return parts.Call(apply), (batch, heads, length, width)
+
+
+def sequences(draw: Draw) -> Network:
+    """Single recurrent layers and embeddings of random sizes."""
+    return _alone([draw.choice((_recurrent, _recurrent, _embedding))(draw) for _ in range(3)])
+
+
+def _recurrent(draw: Draw) -> tuple[nn.Module, tuple[int, ...]]:
+    inputs, hidden = draw.width(32, 64, 128, 256, 512, 1024), draw.width(32, 64, 128, 256, 512, 1024, 1500)
+    layers, batch, steps = (
+        draw.pick(1, 1, 2, 3),
+        draw.pick(1, 8, 16, 20, 32, 64, 128),
+        draw.pick(10, 20, 35, 50, 100, 200),
+    )
+    kind = draw.layer(nn.LSTM, nn.LSTM, nn.GRU, nn.RNN)
+    layer = kind(inputs, hidden, layers, batch_first=draw.chance(0.5), bidirectional=draw.chance(0.4))
+    shape = (batch, steps, inputs) if layer.batch_first else (steps, batch, inputs)
+    return nn.Sequential(layer, parts.Call(lambda outputs: outputs[0])), shape
+
+
+def _embedding(draw: Draw) -> tuple[nn.Module, tuple[int, ...]]:
+    rows, width = draw.pick(100, 1000, 10000, 30000, 100000, 1000000), draw.pick(1, 8, 16, 32, 64, 128, 256, 512, 768)
+    rows = min(rows, int(2e8 / width))
+    table: nn.Module = (
+        nn.EmbeddingBag(rows, width, mode=draw.pick("sum", "mean")) if draw.chance(0.4) else nn.Embedding(rows, width)
+    )
+    shape = (draw.pick(64, 256, 1024, 4096, 16384), draw.pick(1, 1, 4, 20, 50))
+
+    numbers = parts.Call(lambda x: (x.detach().float().abs() * rows / 5).long().clamp(max=rows - 1))
+    return nn.Sequential(numbers, table), shape
 
 
 def products(draw: Draw) -> Network:
@@ -188,8 +275,9 @@ def operators(draw: Draw) -> Network:
 
 
 def _image_shape(draw: Draw) -> tuple[int, ...]:
-    channels, size = draw.pick(4, 16, 64, 256), draw.pick(8, 16, 28, 56, 112)
-    return min(draw.pick(2, 8, 32, 64), int(5e7 / (channels * size**2))), channels, size, size
+    channels, size = draw.pick(1, 3, 4, 16, 21, 64, 256, 1000), draw.pick(1, 8, 16, 28, 33, 56, 112, 256, 512)
+    batch = min(draw.pick(1, 2, 8, 32, 64, 256), int(1e8 / (channels * size**2)))
+    return max(1, batch), channels, size, size
 
 
 # Names of functions of torch with one argument, and of those with a dimension, which are called for each of three dimensions.
@@ -203,6 +291,8 @@ def _along(name: str, dim: int) -> Callable[[Tensor], Tensor]:
     function: Any = F.glu if name == "glu" else getattr(torch, name)
 
     def apply(x: Tensor) -> Tensor:
+        if name == "glu" and x.shape[dim] % 2:
+            return x
         result = function(x, dims=(dim,)) if name == "flip" else function(x, dim=dim)
         return result if isinstance(result, Tensor) else result[0]
 
@@ -247,5 +337,17 @@ OPERATORS: Final[list[Callable[[Tensor], Tensor]]] = [
     lambda x: F.max_pool2d(x, 3, 2, 1),
     lambda x: F.adaptive_avg_pool2d(x, 4),
     lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"),
+    lambda x: F.interpolate(x[:1], (256, 256), mode="bilinear"),
+    lambda x: F.interpolate(x, scale_factor=2, mode="nearest"),
+    lambda x: F.interpolate(x, scale_factor=0.5, mode="bicubic"),
+    lambda x: 1 - x,
+    lambda x: x.flatten(1).cumprod(1),
+    lambda x: F.max_pool2d(x, 2),
+    lambda x: x.clone().index_add_(0, torch.randint(0, len(x), (len(x),), device=x.device), x),
+    lambda x: x[torch.randint(0, len(x), (2 * len(x),), device=x.device)],
+    lambda x: F.group_norm(x, 1),
+    lambda x: x * x.mean((2, 3), keepdim=True),
+    lambda x: torch.cat([x, x], -1),
+    lambda x: (x.unsqueeze(-1) * x.new_ones(4)).sum(-1),
     lambda x: F.grid_sample(x, torch.rand_like(x[:, :2]).permute(0, 2, 3, 1) * 2 - 1, align_corners=False),
 ]
