@@ -38,7 +38,7 @@ SERVED_VERBS: Final = ("analyze", "check", "count", "sweep", "tune")
 PR_SET_CHILD_SUBREAPER: Final = 36  # from linux/prctl.h
 REQUEST_BYTES: Final = 1 << 20
 PACKAGE: Final = Path(__file__).resolve().parent.parent / "profiler_kit"
-NOT_IMPORTED: Final = ("__main__", "integrations")  # runs a command, and may need packages that are not installed
+NOT_IMPORTED: Final = ("__main__", "integrations", "mcp_server")  # run a command, or need packages that may be missing
 OWN_VARIABLES: Final = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 
 SERVER_CODE: Final = """

@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset
 SESSION = "PROGRAMS_SESSION"
 COUNTS = {"warmup": 4, "steps": 6, "traced": 2}  # recorded steps of both ways
 BATCH = 8
+LATE = {"cpu": (900, 900), "cuda": (8192, 8192)}  # the matrix that a late rank multiplies
 
 Train = Callable[[int, "Trace"], nn.Module]
 PROGRAMS: dict[str, Train] = {}
@@ -100,7 +101,7 @@ class Trace:
             self._session.step()
 
     def add(self, value: object) -> None:
-        content = value.detach().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
+        content = value.detach().cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
         self._digest.update(content)
 
     def end(self, model: nn.Module) -> str:
@@ -368,6 +369,21 @@ def folds(steps: int, trace: Trace) -> nn.Module:
 
 
 @program
+def trained_before(steps: int, trace: Trace) -> nn.Module:
+    """A loop of a few steps trains a teacher, before the loop that trains with it."""
+    fit(teacher := Net(), 8, Trace())
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for x, _ in batches(steps):
+        optimizer.zero_grad()
+        loss = functional.mse_loss(model(x), teacher(x).detach())
+        loss.backward()
+        optimizer.step()
+        trace.step(loss)
+    return model
+
+
+@program
 def functional_ensemble(steps: int, trace: Trace) -> nn.Module:
     """Stacked parameters of several models, which a model without data is called with."""
     models = [Net() for _ in range(3)]
@@ -444,15 +460,28 @@ def signals(steps: int, trace: Trace) -> nn.Module:
 
 @program
 def two_ranks(steps: int, trace: Trace) -> nn.Module:
-    torch.distributed.init_process_group("gloo")
-    module = Net()
-    late = torch.randn(900, 900)
+    return ranks(steps, trace, "gloo", torch.device("cpu"))
+
+
+def two_gpus(steps: int, trace: Trace) -> nn.Module:
+    """As `two_ranks`, on a GPU for each rank. It is no row of the table, as few machines can run it."""
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    return ranks(steps, trace, "nccl", device)
+
+
+def ranks(steps: int, trace: Trace, backend: str, device: torch.device) -> nn.Module:
+    """Several ranks, of which the second one computes more in each step."""
+    torch.distributed.init_process_group(backend)
+    module = Net().to(device)
+    late = torch.randn(*LATE[device.type], device=device)
     is_late = torch.distributed.get_rank() == 1
     return fit(
         nn.parallel.DistributedDataParallel(module),
         steps,
         trace,
         module=module,
+        data=((x.to(device), y.to(device)) for x, y in batches(steps)),
         after_step=lambda: late @ late if is_late else None,
     )
 
@@ -463,7 +492,7 @@ def main() -> None:
     random.seed(0)
     torch.manual_seed(0)
     trace = Trace()
-    digest = trace.end(PROGRAMS[name](int(steps), trace))
+    digest = trace.end({**PROGRAMS, "two-gpus": two_gpus}[name](int(steps), trace))
     print(os.environ.get("RANK", "0"), digest, flush=True)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()

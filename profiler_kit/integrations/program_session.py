@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from profiler_kit.records.seen import SeenRun
 
 SEED: Final = 0
+SCREEN_WIDTH: Final = 100
 MAX_EVALUATIONS: Final = 10  # steps that are dropped for one: with more of them, evaluations are part of the steps
 _STEP: Final = {
     "optimizer": "A step ends with an optimizer's step.",
@@ -401,8 +403,11 @@ class ProgramSession(LoopSession):
 
     def _write_report(self) -> None:
         super()._write_report()
-        if self.report is not None and not self._options.quiet:
-            self._print(summary(self.report))
+        if self.report is None or self._options.quiet:
+            return
+        self._print(summary(self.report))
+        if self.ranks is not None and self.ranks.verdict is not None:
+            self._print(textwrap.fill(f"All ranks: {' '.join(self.ranks.verdict.sentences)}", SCREEN_WIDTH))
 
     def _new_report(self, models: Sequence[nn.Module], observed: Observations) -> LoopReport:
         from profiler_kit.pipeline.loop_report import loop_report

@@ -287,6 +287,8 @@ class LoopFinder:
         assert self._source is not None
         if self._cycle is not None:
             return
+        if self._forgets_earlier_loop(events, LONGER * MAX_EVENTS[self._source] // 2):
+            return
         cycle = find_cycle(events, distinct=self._distinct if len(events) < MAX_LATE else 1)
         if cycle is None and len(events) < self._patience * MAX_EVENTS[self._source]:
             return
@@ -294,6 +296,17 @@ class LoopFinder:
             recent = events[len(events) // 2 :]
             cycle = (min(set(recent), key=recent.count),)
         self._cycle = cycle
+
+    def _forgets_earlier_loop(self, events: list[int], longest: int) -> bool:
+        """Whether the watch begins anew, as another loop was before: some event is not in the last step, however long it is."""
+        going_on = {*events[-longest:]}
+        if going_on == {*events}:
+            return False
+        self._distinct = len(going_on)
+        events.clear()
+        self._calls.called.clear()
+        self._trained.clear()
+        return True
 
     def _begin(self) -> None:
         """Hand the loop over, where a step begins."""

@@ -2,7 +2,7 @@
 
 Runs the same training program alone, and with `run`: waiting for a request (``--later``), before its first recorded step
 (``--at``), in timed steps, and after the report; several times in turn. Prints the median step of each, and the ratios to the
-program alone.
+program alone of two figures: the median, and the first tenth of the sorted steps, which other work on the machine disturbs less.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 PROGRAM: Final = """\
 import sys, time, torch
@@ -46,15 +47,30 @@ VARIANTS: Final[dict[str, tuple[str, ...] | None]] = {
 }
 
 
-def step_us(words: tuple[str, ...] | None, folder: Path, device: str) -> float:
-    """The median step in us of one process. `words`: options of `run`; None for the program alone."""
+class Steps(NamedTuple):
+    """A step of one process in us: the median, and the end of the first tenth of all steps in the order of their times."""
+
+    median: float
+    tenth: float
+
+
+def steps_us(words: tuple[str, ...] | None, folder: Path, device: str) -> Steps:
+    """The steps of one process. `words`: options of `run`; None for the program alone."""
     script = folder / "program.py"
     script.write_text(PROGRAM)
     run = [] if words is None else ["-m", "profiler_kit", "run", "-q", "--out", str(folder / "out"), *words]
     command = [sys.executable, *run, str(script), device, str(STEPS)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return statistics.median(map(float, done.stdout.split()[-LAST:])) * 1e6
+    times = sorted(float(word) * 1e6 for word in done.stdout.split()[-LAST:])
+    return Steps(statistics.median(times), times[LAST // 10])
+
+
+def ratios(samples: Sequence[float], alone: Sequence[float]) -> str:
+    """The median and the range of the ratios of processes that ran next to each other."""
+    pairs = [sample / base for sample, base in zip(samples, alone, strict=True)]
+    return f"{statistics.median(pairs):.3f} ({min(pairs):.3f} to {max(pairs):.3f})"
 
 
 def main() -> None:
@@ -63,16 +79,17 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=7, help="processes of each kind, in turn (default: 7)")
     options = parser.parse_args()
-    samples: dict[str, list[float]] = {name: [] for name in VARIANTS}
+    samples: dict[str, list[Steps]] = {name: [] for name in VARIANTS}
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(options.rounds):
             for name, words in VARIANTS.items():
-                samples[name].append(step_us(words, Path(folder), options.device))
-    alone = statistics.median(samples["alone"])
-    for name, values in samples.items():
-        ratios = [value / base for value, base in zip(values, samples["alone"], strict=True)]
-        print(f"{name:26} {statistics.median(values):9.1f} us  {statistics.median(values) / alone:.3f}", end="  ")
-        print(f"pairs {min(ratios):.3f} to {max(ratios):.3f}, median {statistics.median(ratios):.3f}")
+                samples[name].append(steps_us(words, Path(folder), options.device))
+    alone = samples["alone"]
+    for name, steps in samples.items():
+        median = ratios([step.median for step in steps], [step.median for step in alone])
+        tenth = ratios([step.tenth for step in steps], [step.tenth for step in alone])
+        step_us = statistics.median(step.median for step in steps)
+        print(f"{name:26} {step_us:9.1f} us  median {median}  first tenth {tenth}")
 
 
 if __name__ == "__main__":

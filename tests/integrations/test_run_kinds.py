@@ -23,13 +23,30 @@ RUN = (
 )  # fmt: skip
 STEPS = 200
 RANKS = "two-ranks"
-NEW_MODELS = ("copies", "folds", "functional-ensemble")  # a session sees calls of its own model
+NEW_MODELS = ("copies", "folds", "functional-ensemble", "trained-before")  # a session sees calls of its own model
 SEVERAL_MODELS = ("adversarial", "adversarial-blocks")  # a session takes one model, and does not count here
+CALLS = """
+import hashlib, sys, torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+optimizer = torch.optim.AdamW(model.parameters())
+calls = []
+def step():
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(torch.ones(4, 8)), torch.ones(4, 2)).backward()
+    optimizer.step()
+for _ in range(40):
+    step()
+sys.setprofile(lambda frame, event, _: calls.append(event + frame.f_code.co_filename + frame.f_code.co_qualname))
+step()
+sys.setprofile(None)
+print(len(calls), hashlib.sha256(repr(calls).encode()).hexdigest())
+"""
 LOSSES = {
     "gradients-by-hand": "l1",
     "penalty": "cross_entropy + own terms",
     "evaluated-copies": "cross_entropy",
     "inner-loop": "cross_entropy",
+    "trained-before": "mse",
 }
 LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
@@ -83,7 +100,7 @@ def test_report_is_that_of_a_session_placed_by_hand(tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize("name", NEW_MODELS)
 def test_new_models_are_counted_as_the_first_one(tmp_path: Path, name: str) -> None:
-    watched(tmp_path, name, 40)
+    watched(tmp_path, name, 200)
     report = report_of(tmp_path / "out")
     assert facts(report)["phases"] >= {"forward", "loss", "backward", "optimizer"}
     assert report["target"]["name"] == "Net"
@@ -93,9 +110,19 @@ def test_new_models_are_counted_as_the_first_one(tmp_path: Path, name: str) -> N
 
 @pytest.mark.parametrize(("name", "loss"), LOSSES.items())
 def test_one_model_and_its_loss(tmp_path: Path, name: str, loss: str) -> None:
-    watched(tmp_path, name, 40)
+    watched(tmp_path, name, 200)
     target = report_of(tmp_path / "out")["target"]
     assert (target["name"], target["loss"]) == ("Net", loss)
+
+
+def test_a_step_after_the_report_makes_the_same_calls(tmp_path: Path) -> None:
+    """No hook is left: Python calls the same functions in the same order as without `run`."""
+    code = tmp_path / "calls.py"
+    code.write_text(CALLS)
+    words = output(tmp_path, *RUN, "--out", "out", str(code))
+    assert report_of(tmp_path / "out")["runs"][0]["traced_steps"] == COUNTS["traced"]
+    assert words == output(tmp_path, str(code))
+    assert int(words[0].split()[0]) > 50
 
 
 def test_late_rank_is_found(tmp_path: Path) -> None:

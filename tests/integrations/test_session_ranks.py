@@ -88,3 +88,33 @@ def test_a_rank_without_a_trace_is_named(tmp_path: Path) -> None:
     assert (folder / "report.json").exists()
     assert not (folder / "ranks.json").exists()
     assert not (tmp_path / "another_disk" / "report.json").exists(), "rank 0 reports"
+
+
+PROGRAM = """\
+import time, torch, torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+model = nn.parallel.DistributedDataParallel(nn.Linear(32, 32))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(60):
+    if dist.get_rank() == 1:
+        time.sleep(0.02)
+    optimizer.zero_grad()
+    model(torch.ones(4, 32)).sum().backward()
+    optimizer.step()
+dist.destroy_process_group()
+"""
+
+
+def test_run_says_on_its_screen_which_rank_is_late(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROGRAM)
+    argv = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "profiler_kit", "run", "--out", "out"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-m", *argv, "train.py"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    ranks = json.loads((tmp_path / "out" / "ranks.json").read_text())
+    assert ranks["findings"][0]["rule"] == "stragglers"
+    assert ranks["verdict"]["sentences"][0] in " ".join(done.stderr.split())
