@@ -94,9 +94,10 @@ def count_spec(
     """Count the target of `spec` and return the static report.
 
     `gpu` selects the device whose kernels are counted and whose memory is predicted (None: the device of `hardware`, or of this
-    machine). `host_factor`: that of ``env --host``, for the predicted time. `memory_options` requests further memory predictions, `parallel` those for one rank of several. `hardware` adds
-    rooflines: a device name for its datasheet peaks, or ``here`` for the measured peaks of this machine, which are measured once
-    and take some seconds. `timeout_s` limits loading and counting (default: `COUNT_TIMEOUT_S`).
+    machine). `host_factor`: that of ``env --host``, for the predicted time. `memory_options` requests further memory
+    predictions, `parallel` those for one rank of several. `hardware` adds rooflines: a device name for its datasheet peaks, or
+    ``here`` for the measured peaks of this machine, which are measured once and take some seconds. `timeout_s` limits loading
+    and counting (default: `COUNT_TIMEOUT_S`).
 
     Raises:
         TargetError, UsageError
