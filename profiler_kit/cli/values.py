@@ -96,6 +96,17 @@ def parse_tolerance(text: str) -> str:
     return _read(parse, text)
 
 
+def parse_factor(text: str) -> float:
+    """A positive number."""
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = 0.0
+    if not 0 < factor < float("inf"):
+        raise argparse.ArgumentTypeError(f"a positive number is needed, such as 0.8, not {text!r}")
+    return factor
+
+
 def parse_percent(text: str) -> float:
     """Parse a text such as ``10%`` or ``10`` into a share of at least 0."""
     try:

@@ -271,7 +271,8 @@ def _predicted(forecast: Forecast | None) -> str:
         for time in (forecast.kernel_ns, forecast.step_ns)
     )
     is_host_bound = forecast.host_ns.median > forecast.kernel_ns.median
-    limit = "limited by an eager host" if is_host_bound else "limited by the kernels"
+    host = "" if forecast.host_factor == 1.0 else f" of factor {forecast.host_factor:g}"
+    limit = f"limited by an eager host{host}" if is_host_bound else "limited by the kernels"
     return f"predicted on {forecast.device}{scaled}: kernels {kernels}, step {step}, {limit}"
 
 

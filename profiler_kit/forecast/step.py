@@ -54,6 +54,7 @@ def forecast_step(
         calls=len(calls),
         modules=_modules(calls, prices),
         estimated=_estimated(calls, prices),
+        host_factor=host_factor,
     )
 
 

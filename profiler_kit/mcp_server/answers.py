@@ -137,9 +137,14 @@ class _Cutter:
             return {key: self.shorten(value, f"{name}.{key}" if name else key, rows_of) for key, value in data.items()}
         if isinstance(data, list):
             return [self.shorten(item, name, name) for item in self._rows(data, name)]
-        value = f"{data[: self.characters]}…" if isinstance(data, str) and len(data) > self.characters else data
+        value = self._text(data) if isinstance(data, str) else data
         self.sizes[rows_of] += len(json.dumps(value, ensure_ascii=False)) + 2
         return value
+
+    def _text(self, text: str) -> str:
+        """The start of `text`, without halves of characters, which no JSON of the protocol can hold."""
+        start = text if len(text) <= self.characters else f"{text[: self.characters]}…"
+        return start.encode(errors="replace").decode()
 
     def _rows(self, data: list[Any], name: str) -> list[Any]:
         """The first rows of a list, in its order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -102,7 +103,8 @@ class Call:
     def start(self) -> Iterator[process.Child]:
         """The running command. It is stopped when the block is left. Removes the folder if nothing in it helps anyone."""
         try:
-            with process.start_child(self.argv, cwd=self.working_folder, log=self.folder / LOG) as child:
+            plain = {**os.environ, "NO_COLOR": "1"}  # errors are found by their label
+            with process.start_child(self.argv, cwd=self.working_folder, env=plain, log=self.folder / LOG) as child:
                 yield child
         finally:
             if not self._record.exists() and not self._log_explains():
@@ -114,7 +116,7 @@ class Call:
         if not self._record.exists():
             log = f"; its messages are in {self.folder / LOG}" if self._log_explains() else ""
             raise KitError(f"{message}{log}", hint=hint or None)
-        shown, lengths = cut(json.loads(self._record.read_text(encoding="utf-8")))
+        shown, lengths = cut(json.loads(self._record.read_text(encoding="utf-8", errors="replace")))
         failed = outcome.returncode not in (OK, BUDGET_BROKEN)
         return {
             "exit_code": outcome.returncode,

@@ -98,10 +98,13 @@ class Tool:
                 where=self.name,
                 hint=f"use: {', '.join(actions)}",
             )
-        for name in [name for name, action in actions.items() if _is_required(action) and not arguments.get(name)]:
-            raise UsageError(f"the argument {name!r} is missing", where=self.name, hint=f"give {name}")
-        values = {name: _words(name, value) for name, value in arguments.items()}
-        return {name: words for name, words in values.items() if words}
+        texts = {name: words for name, value in arguments.items() if (words := _words(name, value))}
+        for name, action in actions.items():
+            if _is_required(action) and not any(texts.get(name, ())):
+                raise UsageError(f"the argument {name!r} is missing", where=self.name, hint=f"give {name}")
+            if len(texts.get(name, ())) > 1 and not _is_repeatable(action):
+                raise UsageError(f"{name} has several values", where=self.name, hint="give one text")
+        return texts
 
     def command(self, texts: Mapping[str, Sequence[str]]) -> tuple[list[str], list[str]]:
         """The options of the command line for `texts`, and its positional arguments in their order."""

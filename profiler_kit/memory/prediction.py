@@ -6,8 +6,9 @@ For a device, the log is replayed through a model of its allocator, with library
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal
 
 from profiler_kit.devices.device import Device
@@ -18,12 +19,14 @@ from profiler_kit.records.counts import (
     LibraryWorkspace,
     MemoryCategories,
     MemoryEstimate,
+    MemoryLine,
     MemoryPoint,
     ModuleMemory,
     Phase,
 )
 
 MAX_POINTS: Final = 64
+MAX_MODULES: Final = 8  # whose part of the timeline is kept
 # What no rule of workspace covers, such as tables of offsets and handles of other libraries: the peaks of 47 measured networks
 # whose workspace is known differed from the prediction by up to 0.62 %.
 _RESIDUAL_SHARE: Final = 0.005
@@ -125,6 +128,8 @@ def predict_on_device(log: MemoryLog, device: Device, levels: list[int] | None =
     handle_bytes = sum(
         use.workspace.likely for use in log.uses if use.handle is not None and use.position <= forward_end
     )
+    points = timeline(log, levels)
+    positions = [position for _, position in points]
     residual = round(_RESIDUAL_SHARE * likely.allocated_bytes) + _RESIDUAL_BYTES
     return DeviceMemory(
         profile=device.architecture.name,
@@ -141,7 +146,9 @@ def predict_on_device(log: MemoryLog, device: Device, levels: list[int] | None =
         peak_op=op,
         after_forward_bytes=levels[forward_end] + handle_bytes,
         context_bytes=device.architecture.context.value,
-        timeline=timeline(log, levels),
+        timeline=tuple(MemoryPoint(at=at, bytes=levels[position]) for at, position in points),
+        by_category=tuple(sorted(_lines(log, positions, Lifetime.kind), key=lambda line: CATEGORIES.index(line.name))),
+        by_module=_largest(_lines(log, positions, lambda lifetime: lifetime.path)),
         uncertain=_uncertain(log, levels, low),
         kept_bytes=likely.handle_bytes,
     )
@@ -213,25 +220,44 @@ def _stops(log: MemoryLog) -> list[tuple[int, bool, WorkspaceUse | None]]:
     return [*ordered, (len(log.events), False, None)]
 
 
-def timeline(log: MemoryLog, levels: list[int]) -> tuple[MemoryPoint, ...]:
-    """The maximum live bytes per run of allocations in one phase and module, in order; at most `MAX_POINTS` points."""
-    peaks: list[tuple[str, str, int]] = []  # phase, path, bytes
+def timeline(log: MemoryLog, levels: list[int]) -> list[tuple[str, int]]:
+    """Where the live bytes of each run of allocations in one phase and module are largest, in order; at most `MAX_POINTS`.
+
+    Each place has its name and the number of events before it.
+    """
+    peaks: list[tuple[str, str, int]] = []  # phase, path, events before
     start = log.steps[-1]
     for position in range(start, len(log.events)):
         change, lifetime = log.events[position]
         if change <= 0:
             continue
-        level = levels[position + 1]
         if peaks and peaks[-1][:2] == (lifetime.phase, lifetime.path):
-            peaks[-1] = (lifetime.phase, lifetime.path, max(peaks[-1][2], level))
+            after = max(peaks[-1][2], position + 1, key=levels.__getitem__)
+            peaks[-1] = (lifetime.phase, lifetime.path, after)
         else:
-            peaks.append((lifetime.phase, lifetime.path, level))
+            peaks.append((lifetime.phase, lifetime.path, position + 1))
     group_size = -(-len(peaks) // MAX_POINTS)
     points = []
     for first in range(0, len(peaks), max(group_size, 1)):
-        phase, path, level = max(peaks[first : first + group_size], key=lambda peak: peak[2])
-        points.append(MemoryPoint(at=f"{phase} {path}".strip(), bytes=level))
-    return tuple(points)
+        phase, path, after = max(peaks[first : first + group_size], key=lambda peak: levels[peak[2]])
+        points.append((f"{phase} {path}".strip(), after))
+    return points
+
+
+def _lines(log: MemoryLog, positions: Sequence[int], name_of: Callable[[Lifetime], str]) -> tuple[MemoryLine, ...]:
+    """The live bytes after each of the `positions`, in ascending order, by the name of their storages."""
+    live: Counter[str] = Counter()
+    samples: list[Counter[str]] = []
+    for first, position in pairwise((0, *positions)):
+        for change, lifetime in log.events[first:position]:
+            live[name_of(lifetime)] += change
+        samples.append(+live)  # without those that are zero again
+    names = dict.fromkeys(name for sample in samples for name in sample)
+    return tuple(MemoryLine(name=name, bytes=tuple(sample[name] for sample in samples)) for name in names)
+
+
+def _largest(lines: Sequence[MemoryLine]) -> tuple[MemoryLine, ...]:
+    return tuple(sorted(lines, key=lambda line: -max(line.bytes))[:MAX_MODULES])
 
 
 def _peak_of(log: MemoryLog, result: Replay) -> tuple[Phase, str, str]:

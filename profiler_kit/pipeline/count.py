@@ -85,6 +85,7 @@ def count_spec(
     cross_check: bool = False,
     hardware: str | None = None,
     gpu: str | None = None,
+    host_factor: float = 1.0,
     memory_options: MemoryOptions | None = None,
     parallel: Sequence[ParallelPlan] = (),
     timeout_s: float | None = None,
@@ -93,9 +94,10 @@ def count_spec(
     """Count the target of `spec` and return the static report.
 
     `gpu` selects the device whose kernels are counted and whose memory is predicted (None: the device of `hardware`, or of this
-    machine). `memory_options` requests further memory predictions, `parallel` those for one rank of several. `hardware` adds
-    rooflines: a device name for its datasheet peaks, or ``here`` for the measured peaks of this machine, which are measured once
-    and take some seconds. `timeout_s` limits loading and counting (default: `COUNT_TIMEOUT_S`).
+    machine). `host_factor`: that of ``env --host``, for the predicted time. `memory_options` requests further memory
+    predictions, `parallel` those for one rank of several. `hardware` adds rooflines: a device name for its datasheet peaks, or
+    ``here`` for the measured peaks of this machine, which are measured once and take some seconds. `timeout_s` limits loading
+    and counting (default: `COUNT_TIMEOUT_S`).
 
     Raises:
         TargetError, UsageError
@@ -119,7 +121,7 @@ def count_spec(
             counts = count_by_conventions(target, convention, device=simulated, cross_check=cross_check)
         on_progress("predicting memory")
         is_selected = gpu is not None or memory_options is not None
-        static, by_kit = with_memory(*counts, target, simulated, is_selected=is_selected)
+        static, by_kit = with_memory(*counts, target, simulated, is_selected=is_selected, host_factor=host_factor)
         if memory_options is not None:
             recompute_ns = rooflines.recompute_time(hardware, target.info, on_progress)
             static = with_what_ifs(

@@ -91,10 +91,12 @@ def with_memory(
     *,
     is_measured: bool = False,
     is_selected: bool = False,
+    host_factor: float = 1.0,
 ) -> tuple[StaticCount, StaticCount]:
     """Add the predicted memory of a step to both counts of `target`, or a note if it cannot be predicted.
 
-    For a device that the user selected, or that is measured, also the predicted time of the step.
+    For a device that the user selected, or that is measured, also the predicted time of the step, on a host that takes
+    `host_factor` times as long per op as the reference host.
 
     Without `is_selected`, the default device, which is simulated on a machine without one, is marked as such.
 
@@ -107,7 +109,7 @@ def with_memory(
     forecast = None
     try:
         if has_forecast and simulated.is_cuda:
-            memory, forecast = _simulated(target, simulated, Setup())
+            memory, forecast = _simulated(target, simulated, Setup(), host_factor)
             if is_measured and forecast is not None:
                 forecast = replace(forecast, settings=tuple(_with_settings(target, simulated)))
         else:
@@ -127,7 +129,9 @@ def with_memory(
     return with_estimate, with_estimate if is_kit else replace(by_kit, memory=memory, forecast=forecast)
 
 
-def _simulated(target: Target, device: Device, setup: Setup) -> tuple[MemoryEstimate, Forecast | None]:
+def _simulated(
+    target: Target, device: Device, setup: Setup, host_factor: float = 1.0
+) -> tuple[MemoryEstimate, Forecast | None]:
     """The memory of a step of `target` on `device`, and its predicted time."""
     from profiler_kit.forecast.step import forecast_step
     from profiler_kit.forecast.work import Arithmetic
@@ -136,7 +140,7 @@ def _simulated(target: Target, device: Device, setup: Setup) -> tuple[MemoryEsti
     memory, calls = simulate_step(target, device, replace(setup, records_calls=True))
     config = settings_of_process()  # those that the user's file has set
     arithmetic = Arithmetic(tf32_products=config.matmul_tf32, tf32_convolutions=config.conv_tf32)
-    return memory, forecast_step(calls, device, arithmetic)
+    return memory, forecast_step(calls, device, arithmetic, host_factor)
 
 
 def _with_settings(target: Target, device: Device) -> Iterator[SettingForecast]:

@@ -91,10 +91,13 @@ def missing_package(error: Exception) -> TargetError | None:
     return TargetError(f"the package {name} is not installed; profiler_kit needs it for {purpose}", hint=hint)
 
 
-def env(device: str = "auto", *, fresh: bool = False, on_progress: OnProgress = ignore_progress) -> Machine:
+def env(
+    device: str = "auto", *, fresh: bool = False, host: bool = False, on_progress: OnProgress = ignore_progress
+) -> Machine:
     """Describe this machine: devices, versions, the measured peaks of `device`, and the configurations that apply to it.
 
-    Peaks are measured once and saved; `fresh` measures them again. Raises UsageError for a missing device.
+    Peaks are measured once and saved; `fresh` measures them again. `host` also measures how fast the host runs
+    eager PyTorch. Raises UsageError for a missing device.
     """
     machine = Machine(
         tool=Tool(name="profiler_kit", version=VERSION),
@@ -113,7 +116,13 @@ def env(device: str = "auto", *, fresh: bool = False, on_progress: OnProgress = 
             f"To install torch, run: {install_torch()}"
         )
         return replace(machine, notes=(note,))
-    return _with_torch(machine, device, fresh, on_progress)
+    machine = _with_torch(machine, device, fresh, on_progress)
+    if not host:
+        return machine
+    from profiler_kit.measurement.host_speed import host_factor
+
+    on_progress("measuring the host")
+    return replace(machine, host_factor=round(host_factor(), 2))
 
 
 def _with_torch(machine: Machine, device_name: str, fresh: bool, on_progress: OnProgress) -> Machine:

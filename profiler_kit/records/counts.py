@@ -270,6 +270,14 @@ class MemoryPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLine:
+    """The part of one category or module in each point of a timeline, in bytes. `name`: the category, or the module's path."""
+
+    name: str
+    bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleMemory:
     """The tensors of one module that are saved for backward, excluding children, parameters and inputs.
 
@@ -316,7 +324,9 @@ class DeviceMemory:
     - `peak_phase`, `peak_path`, `peak_op`: the op at the likely peak.
     - `after_forward_bytes`: requested bytes at the start of backward.
     - `context_bytes`: memory of the driver and the libraries outside the allocator; None where unknown.
-    - `timeline`: requested bytes at the end of each phase and at the peak.
+    - `timeline`: the largest requested bytes in each part of the step, in order.
+    - `by_category`: their parts by category, which sum to them. `by_module`: their parts by the module whose ops allocated them,
+      for the modules with the largest parts. Both are empty in reports of earlier versions.
     - `uncertain`: the workspaces that widen the interval, largest first.
     - `kept_bytes`: the part of the workspace that libraries keep after the step. A probe of single ops cannot tell it from
       tensors.
@@ -338,6 +348,8 @@ class DeviceMemory:
     context_bytes: int | None = None
     reserved_high_bytes: int | None = None
     timeline: tuple[MemoryPoint, ...] = ()
+    by_category: tuple[MemoryLine, ...] = ()
+    by_module: tuple[MemoryLine, ...] = ()
     uncertain: tuple[LibraryWorkspace, ...] = ()
     kept_bytes: int | None = None
     is_default: bool = False
@@ -576,6 +588,7 @@ class Forecast:
     - `calls`: op calls of a step. `modules`: kernel time by module and phase; sums to the median of `kernel_ns`.
     - `estimated`: ops without recorded calls, longest first.
     - `settings`: the step with other settings; predicted where the step is measured too.
+    - `host_factor`: how many times as long as the reference host the user's host takes per op.
     """
 
     device: str
@@ -588,6 +601,7 @@ class Forecast:
     modules: tuple[LayerForecast, ...]
     estimated: tuple[EstimatedOp, ...] = ()
     settings: tuple[SettingForecast, ...] = ()
+    host_factor: float = 1.0
 
     def with_setting(self, setting: str) -> TimeRange | None:
         """The predicted kernel time with `setting`; None where it was not predicted."""

@@ -134,8 +134,8 @@ class Chart:
       `path`, `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key the
       figures of both sides including children, None where the module does not exist.
     - ``waterfall``: `unit`; `rows`, each with `name`, `start`, `end`, and `total`, which is true for the first and the last.
-    - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point. `bands`, where
-      present: ranges of points, each with `name`, `start` and `end`.
+    - ``lines``: `unit`; `points`, the names along the axis; `lines`, each with `name` and a value per point, which are stacked.
+      `bands`, where present: ranges of points, each with `name`, `start` and `end`.
     """
 
     kind: ChartKind

@@ -105,6 +105,8 @@ class Machine(Views, Saved, kind="machine"):
     - `configs`: the cuDNN configurations that apply to the device. `config_notes`: why the others do not apply.
     - `ceilings`: the measured peaks; None where not measured. `roofs`: measured and datasheet peaks.
     - `cache`: the folder of the cached peaks.
+    - `host_factor`: how many times as long as on the reference host of forecasts eager PyTorch takes per op; None where not
+      measured.
     """
 
     tool: Tool
@@ -122,6 +124,7 @@ class Machine(Views, Saved, kind="machine"):
     ceilings: Ceilings | None = None
     roofs: tuple[Roof, ...] = ()
     cache: str | None = None
+    host_factor: float | None = None
     packages: tuple[Package, ...] = ()
     notes: tuple[str, ...] = ()
 

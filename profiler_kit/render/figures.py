@@ -134,20 +134,20 @@ def _lines(chart: Chart) -> Figure:
         axes.axvspan(
             band["start"] + 1, band["end"] + 1, color=color_of(band["name"], index), alpha=0.12, linewidth=0,
         )  # fmt: skip
+    below = [0] * len(points)
     for index, line in enumerate(data["lines"]):
-        handles += axes.plot(
-            steps, line["values"], color=color_of(line["name"], index), linewidth=1.2, drawstyle="steps-post"
-        )
-        axes.fill_between(
-            steps, line["values"], step="post", color=color_of(line["name"], index), alpha=0.2, linewidth=0
-        )
-        peak = max(range(len(points)), key=line["values"].__getitem__)
-        axes.annotate(
-            fitted(f"{text(line['values'][peak], unit)} at {points[peak]}", 0.6 * _DOTS),
-            (steps[peak], line["values"][peak]), xytext=(0, 4), textcoords="offset points",
-            ha="left" if peak < len(points) / 2 else "right", fontsize=LABEL_POINTS,
-        )  # fmt: skip
-    highest = max((value for line in data["lines"] for value in line["values"]), default=0)
+        color, top = color_of(line["name"], index), [sum(pair) for pair in zip(below, line["values"], strict=True)]
+        handles += axes.plot(steps, top, color=color, linewidth=1.2, drawstyle="steps-post")
+        alpha = 0.2 if len(data["lines"]) == 1 else 0.75
+        axes.fill_between(steps, below, top, step="post", color=color, alpha=alpha, linewidth=0)
+        below = top
+    highest = max(below, default=0)
+    peak = below.index(highest)
+    axes.annotate(
+        fitted(f"{text(highest, unit)} at {points[peak]}", 0.6 * _DOTS),
+        (steps[peak], highest), xytext=(0, 4), textcoords="offset points",
+        ha="left" if peak < len(points) / 2 else "right", fontsize=LABEL_POINTS,
+    )  # fmt: skip
     value_axis(axes, axes.yaxis, unit, 0, 1.12 * highest)
     value_axis(axes, axes.xaxis, "count", 1, len(points))
     axes.set_xlabel("operator")

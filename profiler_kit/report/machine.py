@@ -64,6 +64,9 @@ def _sentences(machine: Machine) -> Iterator[str]:
     simd = f", {machine.simd}" if machine.simd else ""
     threads = f"{units.plural(environment.threads, 'thread')} on {cores}" if environment.threads is not None else cores
     yield f"torch is {build}{driver}. CPU: {threads}{simd}."
+    if machine.host_factor is not None:
+        factor = f"{machine.host_factor:g}"
+        yield f"An op of eager PyTorch takes {factor} times as long as on the reference host: count --gpu NAME --host {factor}"
 
 
 def _peaks(machine: Machine, rows: Sequence[CeilingRow]) -> Iterator[Block]:

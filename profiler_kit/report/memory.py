@@ -10,7 +10,7 @@ from profiler_kit.records.counts import DeviceMemory, Phase, TensorPlan, WhatIf
 from profiler_kit.records.document import Paragraph, Section
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
-from profiler_kit.report.charts.reports import memory_chart, saved_chart
+from profiler_kit.report.charts.reports import memory_charts, saved_chart
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.memory import (
     COMMUNICATION_COLUMNS,
@@ -183,7 +183,9 @@ def details(report: Report) -> Iterator[Section]:
     points = memory.device.timeline if memory.device is not None else memory.timeline
     if points:
         table = page_table("timeline", "peak of live tensor bytes", TIMELINE_COLUMNS, points, report)
-        yield Section(title="Memory over the step", blocks=(*memory_chart(points), table), detail=True)
+        device = memory.device
+        parts = (device.by_category, device.by_module) if device is not None else ()
+        yield Section(title="Memory over the step", blocks=(*memory_charts(points, *parts), table), detail=True)
     if memory.device is not None and memory.device.uncertain:
         table = page_table("scratch", "", SCRATCH_COLUMNS, memory.device.uncertain, report)
         yield Section(title="Uncertain workspaces", blocks=(table,), detail=True)

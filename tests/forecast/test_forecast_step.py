@@ -10,11 +10,13 @@ import pytest
 import torch
 
 import profiler_kit
+from profiler_kit import errors
 from profiler_kit.cli import main
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.registry import devices
 from profiler_kit.forecast.step import forecast_step, spread_of
 from profiler_kit.forecast.work import Arithmetic
+from profiler_kit.measurement.host_speed import host_factor, host_step_ns
 from profiler_kit.records.calls import OpCall, StepCall, TensorFacts
 from profiler_kit.records.counts import Forecast
 
@@ -95,16 +97,21 @@ def counted(path: Path, *options: str) -> dict[str, object]:
     return static
 
 
+def forecast_in(path: Path, *options: str) -> Forecast:
+    """The forecast of `count` for an H100."""
+    counted(path, "--gpu", "h100", *options)
+    static = profiler_kit.read_report(str(path.with_suffix(".json"))).static
+    assert static is not None
+    assert static.forecast is not None
+    return static.forecast
+
+
 def test_count_has_a_forecast_for_the_device_that_the_user_names(tmp_path: Path) -> None:
     path = write_model(tmp_path)
     assert counted(path)["forecast"] is None
     report = profiler_kit.read_report(str(path.with_suffix(".json")))
     assert report.static is not None
-    counted(path, "--gpu", "h100")
-    report = profiler_kit.read_report(str(path.with_suffix(".json")))
-    assert report.static is not None
-    forecast = report.static.forecast
-    assert forecast is not None
+    forecast = forecast_in(path)
     assert {layer.phase for layer in forecast.modules} == {"forward", "loss", "backward", "optimizer"}
     assert {"0", "3", "(optimizer)"} <= {layer.path for layer in forecast.modules}
     assert not forecast.estimated
@@ -152,3 +159,23 @@ def test_more_work_takes_longer_and_another_card_is_scaled(tmp_path: Path) -> No
         assert static.forecast.is_scaled == (gpu == "a100")
         times.append(static.forecast.kernel_ns.median)
     assert times == sorted(times)
+
+
+def test_a_slower_host_lengthens_a_step_that_the_host_limits(tmp_path: Path) -> None:
+    path = write_model(tmp_path)
+    reference, slow = (forecast_in(path, "--host", factor) for factor in ("1", "3"))
+    assert (reference.host_factor, slow.host_factor) == (1.0, 3.0)
+    assert slow.kernel_ns == reference.kernel_ns
+    assert slow.host_ns.median == pytest.approx(3 * reference.host_ns.median, rel=1e-3)
+    assert slow.step_ns.median > 2 * reference.step_ns.median
+
+
+@pytest.mark.parametrize("factor", ["0", "-1", "inf", "much"])
+def test_a_factor_is_a_positive_number(tmp_path: Path, factor: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["count", str(write_model(tmp_path)), "--gpu", "h100", f"--host={factor}"]) == errors.USAGE
+    assert "--host" in capsys.readouterr().err
+
+
+def test_the_speed_of_the_host_is_measured() -> None:
+    assert 1e5 < host_step_ns() < 1e9
+    assert host_factor() > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -108,8 +109,18 @@ dist.destroy_process_group()
 
 def test_run_says_on_its_screen_which_rank_is_late(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
-    argv = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "profiler_kit", "run", "--out", "out"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    argv = [
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "profiler_kit",
+        "run",
+        "--out",
+        "out",
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-m", *argv, "train.py"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False,

@@ -102,3 +102,9 @@ def test_names_of_any_length_fit() -> None:
 def test_zero_is_shown_and_unknown_is_not() -> None:
     shown, _ = cut({"kind": "other", "zero": 0, "no": False, "unknown": None, "empty": [], "shape": list(range(12))})
     assert shown == {"kind": "other", "zero": 0, "no": False, "shape": list(range(12))}
+
+
+def test_texts_are_valid_in_json_of_any_reader() -> None:
+    shown, _ = cut({"kind": "other", "half": "a\ud800b", "whole": "\N{GRINNING FACE}" * 3_000})
+    assert shown["half"] == "a?b"
+    assert json.dumps(shown, ensure_ascii=False).encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -175,3 +176,13 @@ def test_a_canceled_request_stops_its_command_and_leaves_nothing(
     assert anyio.run(canceled)
     assert list(tmp_path.iterdir()) == []
     (root / "pipe.json").unlink()
+
+
+def test_names_of_a_trace_that_are_no_text_do_not_end_the_server(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with gzip.open(TRACES / "train.cuda.json.gz", "rt") as file:
+        (root / "halves.json").write_text(file.read().replace('"aten::', '"\\ud800aten::'))
+    responses = ask(calls_in(root), ("inspect", {"traces": ["halves.json"]}), ("inspect", {"traces": ["missing.json"]}))
+    assert all(response.text.encode() for response in responses)
+    assert responses[0].record["traces"][0]["operators"]
+    assert responses[1].text.startswith("error: missing.json: ")

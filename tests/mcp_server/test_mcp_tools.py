@@ -73,8 +73,16 @@ def test_a_value_is_never_an_option(name: str) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"target": ""}, {"target": "net.py", "output": ["x.json"]}, {"target": {"a": 1}}, {"target": "a\0b"}],
-    ids=["missing", "empty", "unknown", "object", "null"],
+    [
+        {},
+        {"target": ""},
+        {"target": [[]]},
+        {"target": ["a.py", "b.py"]},
+        {"target": "net.py", "output": ["x.json"]},
+        {"target": {"a": 1}},
+        {"target": "a\0b"},
+    ],
+    ids=["missing", "empty", "nothing", "several", "unknown", "object", "null"],
 )
 def test_wrong_arguments_are_usage_errors(arguments: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as refused:

@@ -16,7 +16,8 @@ from profiler_kit.devices.registry import architecture_names, devices, find_devi
 from profiler_kit.errors import TargetError
 from profiler_kit.loading import Target, from_model, load
 from profiler_kit.memory import Setup, simulate
-from profiler_kit.memory.log import Lifetime, MemoryLog
+from profiler_kit.memory.log import CATEGORIES, Lifetime, MemoryLog
+from profiler_kit.memory.prediction import MAX_MODULES
 from profiler_kit.memory.steps import record_steps
 from profiler_kit.records.counts import MemoryCategories
 from profiler_kit.records.target import TargetSpec
@@ -71,6 +72,19 @@ def test_categories_and_rounding_sum_to_what_is_allocated(name: str, device: str
     assert held.allocated_low_bytes <= held.allocated_bytes <= held.allocated_high_bytes
     assert held.allocated_bytes <= held.reserved_bytes <= (held.reserved_high_bytes or 0)
     assert held.allocated_bytes >= memory.peak_bytes
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_parts_of_each_point_of_a_step_sum_to_it(name: str) -> None:
+    held = simulate(target(name), H100).device
+    assert held is not None
+    totals = [point.bytes for point in held.timeline]
+    assert [sum(parts) for parts in zip(*(line.bytes for line in held.by_category), strict=True)] == totals
+    by_module = [sum(parts) for parts in zip(*(line.bytes for line in held.by_module), strict=True)]
+    has_all = len(held.by_module) < MAX_MODULES
+    assert by_module == totals if has_all else all(part <= whole for part, whole in zip(by_module, totals, strict=True))
+    assert {line.name for line in held.by_category} <= set(CATEGORIES)
+    assert max(map(max, (line.bytes for line in held.by_module))) == max(held.by_module[0].bytes)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -53,7 +53,10 @@ def chart(kind: ChartKind, name: str = "name") -> Chart:
                 {"name": name, "group": name, "x": 2e9, "y": 5e6}, {"name": "b", "group": "other", "x": 3e11, "y": 7e8},
             ],
         },
-        "lines": {"unit": "bytes", "points": [name, "b", "c"], "lines": [{"name": name, "values": [0, 2**20, 5]}]},
+        "lines": {
+            "unit": "bytes", "points": [name, "b", "c"],
+            "lines": [{"name": name, "values": [0, 2**20, 5]}, {"name": "rest", "values": [0, 2**19, 5]}],
+        },
         "waterfall": {
             "unit": "ns",
             "rows": [
@@ -109,7 +112,7 @@ EXPECTED: dict[ChartKind, set[str]] = {
     "icicle": {"name by name", "name 3 M", "leaf 2 M", "50 % of the roofline"},
     "roofline": {"name, name", "1 TFLOP/s", "FLOP per byte"},
     "scatter": {"name", "b", "100 G", "100 ms", "FLOPs of a step", "step"},
-    "lines": {"1 MiB at b", "512 KiB"},
+    "lines": {"1.5 MiB at b", "rest"},
     "waterfall": {"100 ns", "-30 ns", "70 ns"},
     "timeline": {"name", "device", "idle", "20 ns"},
     "tree": {"+4 us changed", "-3 us removed", "name"},

@@ -15,7 +15,7 @@ from profiler_kit.pipeline.compare import compare_traces as compare_files
 from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.trace_reading import MAX_TIMELINES
 from profiler_kit.records.comparison import LayerChange, LayerFigures, LayerKind
-from profiler_kit.records.counts import MemoryPoint
+from profiler_kit.records.counts import MemoryLine, MemoryPoint
 from profiler_kit.records.document import Chart, ChartData, Document
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.serde import read_saved
@@ -25,7 +25,7 @@ from profiler_kit.records.traces import PhaseTime
 from profiler_kit.render._colors import COLORS
 from profiler_kit.report import traces_document
 from profiler_kit.report.charts.comparisons import layer_tree, trace_module_tree
-from profiler_kit.report.charts.reports import configuration_chart, memory_chart
+from profiler_kit.report.charts.reports import configuration_chart, memory_charts
 from profiler_kit.report.charts.results import sweep_chart
 from profiler_kit.report.charts.traces import (
     MAX_BARS,
@@ -285,12 +285,26 @@ def test_memory_over_a_step_has_its_phases() -> None:
     points = [
         MemoryPoint(at=at, bytes=1) for at in ("forward conv1", "forward", "loss (loss)", "backward", "backward x")
     ]
-    (chart,) = memory_chart(points)
+    (chart,) = memory_charts(points)
     assert chart.data["bands"] == [
         {"name": "forward", "start": 0, "end": 2},
         {"name": "loss", "start": 2, "end": 3},
         {"name": "backward", "start": 3, "end": 5},
     ]
+
+
+def test_memory_over_a_step_is_divided_by_category_and_by_module() -> None:
+    points = [MemoryPoint(at="forward", bytes=10), MemoryPoint(at="backward", bytes=30)]
+    categories = [MemoryLine(name="saved_activations", bytes=(4, 30)), MemoryLine(name="inputs", bytes=(6, 0))]
+    modules = [MemoryLine(name="", bytes=(5, 20)), MemoryLine(name="a", bytes=(5, 3))]
+    by_category, by_module = memory_charts(points, categories, modules)
+    for chart in (by_category, by_module):
+        assert [sum(values) for values in zip(*(line["values"] for line in chart.data["lines"]), strict=True)] == [
+            10,
+            30,
+        ]
+    assert [line["name"] for line in by_category.data["lines"]] == ["saved activations", "inputs"]
+    assert [line["values"] for line in by_module.data["lines"]] == [[5, 20], [5, 3], [0, 7]]
 
 
 def test_the_calls_of_a_step_are_one_tree() -> None:

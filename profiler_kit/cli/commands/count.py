@@ -20,7 +20,7 @@ from profiler_kit.cli.options import (
     target_spec,
 )
 from profiler_kit.cli.progress import Progress
-from profiler_kit.cli.values import parse_parallel, parse_size, parse_variations
+from profiler_kit.cli.values import parse_factor, parse_parallel, parse_size, parse_variations
 
 if TYPE_CHECKING:
     from profiler_kit.records.counts import MemoryOptions
@@ -58,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
             cross_check=options.cross_check,
             hardware=options.hardware,
             gpu=options.gpu,
+            host_factor=options.host,
             memory_options=_memory_options(options),
             parallel=tuple(dict.fromkeys(options.parallel)),
             timeout_s=options.timeout,
@@ -72,7 +73,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _add_memory_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("memory")
-    group.add_argument("--gpu", metavar="NAME", help=f"predict memory for this device: {choices.gpus()}")
+    group.add_argument("--gpu", metavar="NAME", help=f"predict memory and time for this device: {choices.gpus()}")
+    group.add_argument(
+        "--host", type=parse_factor, default=1.0, metavar="FACTOR",
+        help="for the predicted time: how many times as long as the reference host yours takes per op, as env --host measures "
+        "(default: 1)",
+    )  # fmt: skip
     group.add_argument(
         "--fits",
         type=parse_size,

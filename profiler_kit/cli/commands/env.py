@@ -15,6 +15,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of device and output."""
     add_device_option(parser)
     parser.add_argument("--fresh", action="store_true", help="measure peaks again instead of using saved ones")
+    parser.add_argument(
+        "--host", action="store_true", help="measure how fast the host runs eager PyTorch, for count --host"
+    )
     add_output_options(parser)
 
 
@@ -25,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
 
     output.check_options(options)
     with output.redirect_stdout_to_stderr(), Progress(quiet=options.quiet) as progress:
-        machine = env(options.device, fresh=options.fresh, on_progress=progress.show)
+        machine = env(options.device, fresh=options.fresh, host=options.host, on_progress=progress.show)
     output.emit(machine_document(machine), options)
     return errors.OK
 

@@ -93,7 +93,8 @@ const draw = {
   },
 
   lines(element, data, tools) {
-    const { points, lines, unit, bands = [] } = data, most = Math.max(1, ...lines.flatMap((line) => line.values));
+    const { points, lines, unit, bands = [] } = data, sums = points.map(() => 0);
+    const tops = lines.map((line) => line.values.map((value, i) => (sums[i] += value))), most = Math.max(1, ...sums);
     let area = { left: 0, right: 1 };
     const draw = surface(element, { height: () => 300, paint });
     const view = zooming(element, tools, [0, points.length], () => area, () => draw(), "Whole step");
@@ -118,17 +119,17 @@ const draw = {
         kit.rect(left, area.top, right - left, area.bottom - area.top, color, 0.07);
         if (room > 24) kit.text(band.name, Math.max(left, area.left) + 4, 10, { color: inkOn(color), most: room - 8, size: 11 });
       });
+      const steps = (values) => values.slice(first, last).flatMap((value, j) => [[scale(first + j), level(value)], [scale(first + j + 1), level(value)]]);
       lines.forEach((line, i) => {
-        const steps = line.values.slice(first, last).flatMap((value, j) => [[scale(first + j), level(value)], [scale(first + j + 1), level(value)]]);
-        kit.area([[scale(first), area.bottom], ...steps, [scale(last), area.bottom]], colorOf(line.name, i), 0.2);
-        kit.line(steps, colorOf(line.name, i), { thick: 1.5 });
+        kit.area([...steps(i ? tops[i - 1] : sums.map(() => 0)).reverse(), ...steps(tops[i])], colorOf(line.name, i), lines.length > 1 ? 0.75 : 0.2);
+        kit.line(steps(tops[i]), colorOf(line.name, i), { thick: 1.5 });
       });
       context.restore();
       kit.part(area.left, area.top, area.right - area.left, area.bottom - area.top);
     }
     element.addEventListener("mousemove", (event) => {
       const i = Math.floor(view.at(event.offsetX));
-      if (points[i] !== undefined && !event.buttons) showTip([points[i], ...lines.map((line, j) => [colorOf(line.name, j), `${line.name} ${text(line.values[i], unit)}`])], event.clientX, event.clientY);
+      if (points[i] !== undefined && !event.buttons) showTip([points[i], ...(lines.length > 1 ? [text(sums[i], unit)] : []), ...lines.map((line, j) => line.values[i] && [colorOf(line.name, j), `${line.name} ${text(line.values[i], unit)}`]).filter(Boolean)], event.clientX, event.clientY);
     });
     return draw;
   },

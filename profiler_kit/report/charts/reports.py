@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Final
 
-from profiler_kit.records.counts import PSEUDO_PATHS, MemoryCategories, MemoryPoint, ModuleMemory
+from profiler_kit.records.counts import PSEUDO_PATHS, MemoryCategories, MemoryLine, MemoryPoint, ModuleMemory
 from profiler_kit.records.document import Chart, ChartData
 from profiler_kit.records.paths import parent_path, shown_path
 from profiler_kit.records.report import Report
@@ -207,20 +207,40 @@ def peak_chart(rows: Sequence[MemoryRow]) -> Iterator[Chart]:
     )
 
 
-def memory_chart(points: Sequence[MemoryPoint]) -> Iterator[Chart]:
-    """The predicted memory of tensors over one step."""
+def memory_charts(
+    points: Sequence[MemoryPoint], by_category: Sequence[MemoryLine] = (), by_module: Sequence[MemoryLine] = ()
+) -> Iterator[Chart]:
+    """The predicted memory of tensors over one step, by category and by module, where these are known."""
+    total = MemoryLine(name="predicted", bytes=tuple(point.bytes for point in points))
+    categories = [replace(line, name=line.name.replace("_", " ")) for line in by_category]
     yield Chart(
         kind="lines",
         name="memory_timeline",
         title="Memory over a step",
-        text="The predicted memory of all tensors, from the start of forward to the end of the optimizer. The colors are phases.",
-        data={
-            "unit": "bytes",
-            "bands": _phase_bands(points),
-            "points": [point.at for point in points],
-            "lines": [{"name": "predicted", "values": [point.bytes for point in points]}],
-        },
+        text="The predicted memory of all tensors, from the start of forward to the end of the optimizer, by what they are for. "
+        "The colors above are phases.",
+        data=_stacked(points, categories or [total]),
     )
+    if len(by_module) > 1:
+        parts = zip(total.bytes, *(line.bytes for line in by_module), strict=True)
+        rest = MemoryLine(name="other modules", bytes=tuple(whole - sum(known) for whole, *known in parts))
+        modules = [replace(line, name=shown_path(line.name)) for line in by_module]
+        yield Chart(
+            kind="lines",
+            name="memory_modules",
+            title="Memory over a step by module",
+            text="The same memory by the module whose operators allocated it. Parameters and inputs are those of the root.",
+            data=_stacked(points, [*modules, *([rest] if any(rest.bytes) else [])]),
+        )
+
+
+def _stacked(points: Sequence[MemoryPoint], lines: Sequence[MemoryLine]) -> dict[str, Any]:
+    return {
+        "unit": "bytes",
+        "bands": _phase_bands(points),
+        "points": [point.at for point in points],
+        "lines": [{"name": line.name, "values": list(line.bytes)} for line in lines],
+    }
 
 
 def _phase_bands(points: Sequence[MemoryPoint]) -> list[dict[str, Any]]:
