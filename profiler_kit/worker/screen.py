@@ -28,7 +28,7 @@ from profiler_kit.records.serde import dumps, loads
 from profiler_kit.statistics.differences import compare_turns
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.statistics.trials import MIN_USEFUL_GAIN_PERCENT
-from profiler_kit.user_code.process_settings import settings_restored
+from profiler_kit.user_code.process_settings import BACKEND_FLAGS, settings_restored
 from profiler_kit.worker import checks, environment, variant
 from profiler_kit.worker.entry import serve
 from profiler_kit.worker.run import failed_run, first_step_ns, warm_up, with_checks
@@ -39,10 +39,6 @@ LONG_STEP_NS: Final = 30_000_000  # from here on, a turn is one step, and refill
 FEWEST_STEPS, MOST_STEPS = 3, 50  # of a turn with shorter steps, the first of which is not timed
 LOOKS: Final = (4, 6, 9, 12, 18, 24, 36, 48)  # pairs of turns, after which the comparison may end
 WARM_UP_SHARE: Final = 0.2  # of the budget
-_SWITCHED: Final = (
-    "cudnn.enabled", "cudnn.benchmark", "cudnn.benchmark_limit", "cudnn.deterministic", "cudnn.allow_tf32",
-    "cuda.matmul.allow_tf32",
-)  # fmt: skip
 Result = TypeVar("Result")
 
 
@@ -266,7 +262,7 @@ def _applied(config: RunConfig, device: str) -> Iterator[None]:
     """The settings of the process under `config`, within the block."""
     mkldnn: Any = torch.backends.mkldnn
     was_enabled = mkldnn.enabled
-    with settings_restored(*_SWITCHED):
+    with settings_restored(*BACKEND_FLAGS):
         environment.apply_flags(config)
         variant.apply_to_process(config, device)
         try:

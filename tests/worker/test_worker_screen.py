@@ -15,8 +15,9 @@ from profiler_kit.measurement.tuning_verdicts import screened_gain  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
 from profiler_kit.records.jobs import Screened, ScreenJob, ScreenRequest  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
+from profiler_kit.user_code.process_settings import settings_restored  # noqa: E402
 from profiler_kit.worker import screen  # noqa: E402
-from profiler_kit.worker.screen import LOOKS, Screen, _Side  # noqa: E402
+from profiler_kit.worker.screen import LOOKS, Screen, _applied, _Side  # noqa: E402
 
 NET = """
 import os
@@ -145,3 +146,17 @@ def test_the_parent_replaces_a_process_that_crashes(spec: TargetSpec, monkeypatc
         assert parent.is_running
     finally:
         parent.close()
+
+
+def test_the_precision_that_a_file_sets_by_the_newer_flags_survives_a_side_with_the_older_ones() -> None:
+    def precisions() -> tuple[str, ...]:
+        return cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision, torch.backends.cuda.matmul.fp32_precision
+
+    cudnn = torch.backends.cudnn
+    config = RunConfig(name="tf32", allow_tf32=True)
+    with settings_restored():
+        cudnn.conv.fp32_precision = "ieee"  # cudnn.allow_tf32 cannot be read from now on
+        before = precisions()
+        with _applied(config, "cpu"):
+            during = precisions()
+        assert (during[0], precisions()) == ("tf32", before)
