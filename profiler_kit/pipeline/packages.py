@@ -119,7 +119,7 @@ def env(
     machine = _with_torch(machine, device, fresh, on_progress)
     if not host:
         return machine
-    from profiler_kit.measurement.host_speed import host_factor
+    from profiler_kit.worker.host_speed import host_factor
 
     on_progress("measuring the host")
     return replace(machine, host_factor=round(host_factor(), 2))
