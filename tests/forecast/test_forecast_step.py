@@ -16,9 +16,9 @@ from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.registry import devices
 from profiler_kit.forecast.step import forecast_step, spread_of
 from profiler_kit.forecast.work import Arithmetic
-from profiler_kit.worker.host_speed import host_factor, host_step_ns
 from profiler_kit.records.calls import OpCall, StepCall, TensorFacts
 from profiler_kit.records.counts import Forecast
+from profiler_kit.worker.host_speed import host_factor, host_step_ns
 
 MODEL = """
 import torch

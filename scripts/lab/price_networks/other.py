@@ -160,11 +160,7 @@ def _convolution(draw: Draw) -> tuple[nn.Module, tuple[int, ...]]:
     widths = (8, 16, 32, 64, 128, 256, 512, 1024)
     inputs, outputs = (_channels(draw, *widths) for _ in range(2))
     dims = draw.pick(1, 2, 2, 2, 2, 2, 3)
-    size = draw.pick(
-        *{1: (32, 100, 500, 1000, 4000, 16000), 3: (4, 7, 8, 14, 16, 28, 32)}.get(
-            dims, (1, 4, 7, 8, 14, 16, 28, 32, 56, 64, 112, 128, 256)
-        )
-    )
+    size = draw.choice(SIZES[dims])
     kernel, stride = draw.pick(1, 1, 2, 3, 3, 3, 4, 5, 7, 11, 16), draw.pick(1, 1, 1, 2, 4)
     kernel = min(kernel, 5) if dims == 3 else kernel * 8 if dims == 1 and draw.chance(0.1) else kernel
     dilation = draw.pick(1, 1, 1, 2, 4) if kernel > 1 else 1
@@ -190,6 +186,12 @@ def _channels(draw: Draw, *widths: int) -> int:
     return draw.pick(1, 2, 3, 4, 6, draw.randint(1, 600)) if draw.chance(0.12) else draw.width(*widths)
 
 
+# By the number of dimensions.
+SIZES: Final = {
+    1: (32, 100, 500, 1000, 4000, 16000),
+    2: (1, 4, 7, 8, 14, 16, 28, 32, 56, 64, 112, 128, 256),
+    3: (4, 7, 8, 14, 16, 28, 32),
+}
 CONVOLUTIONS: Final[dict[int, Layer]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
 TRANSPOSED: Final[dict[int, Layer]] = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
