@@ -17,7 +17,14 @@ from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.families import LAYOUT
 from profiler_kit.records.ranks import Straggler
 from profiler_kit.records.report import Finding, TraceReport
-from profiler_kit.records.traces import CollectiveTime, HostActivity, PhaseTime, ShapedOperator, TraceSummary
+from profiler_kit.records.traces import (
+    CollectiveTime,
+    HostActivity,
+    PhaseTime,
+    ShapedOperator,
+    TraceOperator,
+    TraceSummary,
+)
 
 
 def finding(case: TraceSummary | TraceReport, rule: str) -> Finding:
@@ -169,6 +176,24 @@ def test_the_setting_for_the_larger_part_of_float32_work_comes_first() -> None:
         phases={"forward": (100.0, 100.0, 0.0)}, kernels=[conv, gemm, kernel("conv:xmma_igemm", 9.0, 3, math="tf32")]
     )
     assert "allow_tf32" not in finding(in_tf32, "no_tensor_cores").advice
+
+
+@pytest.mark.parametrize(
+    ("name", "family", "setting"),
+    [
+        ("aten::cudnn_convolution", "conv", "torch.backends.cudnn.allow_tf32 = True"),
+        ("aten::mm", "gemm", "torch.set_float32_matmul_precision('high')"),
+    ],
+)
+def test_products_that_a_convolution_launches_need_the_setting_of_convolutions(
+    name: str, family: str, setting: str
+) -> None:
+    launched = TraceOperator(name=name, family=family, calls=3, kernel_ns=ms(60.0), host_self_ns=0)
+    phases = {"forward": (100.0, 100.0, 0.0)}
+    case = replace(trace(phases=phases, kernels=[kernel("gemm", 60.0, 3, math="fp32")]), operators=(launched,))
+    found = finding(case, "no_tensor_cores")
+    assert found.remedy is not None
+    assert found.remedy.code == setting
 
 
 def test_a_large_convolution_gets_the_line_of_half_its_kernel() -> None:

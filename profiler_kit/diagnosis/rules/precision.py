@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -38,8 +38,8 @@ _MATRIX_VECTOR: Final = re.compile("gemv|dot_kernel", re.IGNORECASE)
 
 def _fp32(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     kernels = _fp32_kernels(report, step)
-    fp32_ns, convolution_ns = total_ns(kernels), total_ns(kernel for kernel in kernels if is_convolution(kernel.family))
-    attention_ns = total_ns(kernel for kernel in kernels if _is_attention(kernel))
+    fp32_ns, attention_ns = total_ns(kernels), total_ns(kernel for kernel in kernels if _is_attention(kernel))
+    convolution_ns = _convolution_ns(step, kernels)
     if not fp32_ns or fp32_ns < MIN_FP32_SHARE * step.busy_ns:
         return None
     names = {kernel.name for kernel in kernels}
@@ -75,6 +75,18 @@ _ATTENTION_ADVICE: Final = advise(
     "operations before it that return float32, such as rotary embeddings and norms.",
     "q, k, v = (x.to(torch.bfloat16) for x in (q, k, v))",
 )
+
+
+def _convolution_ns(step: StepWork, kernels: Sequence[Work]) -> int:
+    """The time of those `kernels` that compute convolutions.
+
+    A convolution also runs as a matrix product or an FFT, with kernels that are named so: what no operator of products launched.
+    """
+    named_ns = total_ns(kernel for kernel in kernels if is_convolution(kernel.family))
+    if not step.operators:
+        return named_ns
+    products = step.select(lambda operator: operator.family != "conv" and is_product(operator), operators=True)
+    return named_ns + max(0, total_ns(kernels) - named_ns - total_ns(products))
 
 
 def _convolution_part(convolution_ns: int) -> str:
