@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
@@ -48,6 +49,11 @@ HEIGHT: Final = 640  # of a page in a notebook, in pixels; the page scrolls
 def summary(record: SavedRecord) -> str:
     """`record` as text that fits a screen, as the command line prints it."""
     return render.renderer_by_name("terminal").render(result_document(record), render.RenderOptions()).rstrip()
+
+
+def wrapped(text: str) -> str:
+    """`text` in lines of the width of `summary`."""
+    return textwrap.fill(text, render.RenderOptions().width)
 
 
 def save(record: SavedRecord, file: str | Path, *, timelines: Mapping[int, StepTimeline] | None = None) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakSet
 
-from profiler_kit.display.records import summary
+from profiler_kit.display.records import summary, wrapped
 from profiler_kit.integrations.endings import Endings
 from profiler_kit.integrations.program import AfterImport, Program
 from profiler_kit.integrations.session import LoopOptions, LoopSession, write_report
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from profiler_kit.records.seen import SeenRun
 
 SEED: Final = 0
-SCREEN_WIDTH: Final = 100
 MAX_EVALUATIONS: Final = 10  # steps that are dropped for one: with more of them, evaluations are part of the steps
 _STEP: Final = {
     "optimizer": "A step ends with an optimizer's step.",
@@ -407,7 +405,7 @@ class ProgramSession(LoopSession):
             return
         self._print(summary(self.report))
         if self.ranks is not None and self.ranks.verdict is not None:
-            self._print(textwrap.fill(f"All ranks: {' '.join(self.ranks.verdict.sentences)}", SCREEN_WIDTH))
+            self._print(wrapped(f"All ranks: {' '.join(self.ranks.verdict.sentences)}"))
 
     def _new_report(self, models: Sequence[nn.Module], observed: Observations) -> LoopReport:
         from profiler_kit.pipeline.loop_report import loop_report

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from typing import Final
 
 import torch
 from torch import nn
 
-# The same step on a host of the recorded prices: Intel Xeon beside an H100, Python 3.12, torch 2.11, 2026-11-28. Two runs took
-# 3.24 and 4.21 ms.
+# What `host_step_ns` gave on a host of the recorded prices: Intel Xeon beside an H100, Python 3.12, torch 2.11, 2026-11-28. Two
+# runs gave 3.24 and 4.21 ms.
 REFERENCE_NS: Final = 3_700_000
 _WIDTH: Final = 8
 _LAYERS: Final = 12
@@ -24,14 +25,14 @@ def host_factor() -> float:
 
 
 def host_step_ns() -> float:
-    """The time of the step in ns, on one thread: the shortest of several rounds, because other work only lengthens them."""
+    """The time of the step in ns, on one thread: the median of rounds. Needs a quiet machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         step = _Step()
         for _ in range(_WARMUP):
             step()
-        return min(_round_ns(step) for _ in range(_ROUNDS))
+        return statistics.median(_round_ns(step) for _ in range(_ROUNDS))
     finally:
         torch.set_num_threads(threads)
 

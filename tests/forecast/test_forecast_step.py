@@ -14,8 +14,9 @@ from profiler_kit import errors
 from profiler_kit.cli import main
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.registry import devices
+from profiler_kit.forecast.host import KIND_NS
 from profiler_kit.forecast.step import forecast_step, spread_of
-from profiler_kit.forecast.work import Arithmetic
+from profiler_kit.forecast.work import WEIGHTS, Arithmetic
 from profiler_kit.records.calls import OpCall, StepCall, TensorFacts
 from profiler_kit.records.counts import Forecast
 from profiler_kit.worker.host_speed import host_factor, host_step_ns
@@ -174,6 +175,10 @@ def test_a_slower_host_lengthens_a_step_that_the_host_limits(tmp_path: Path) -> 
 def test_a_factor_is_a_positive_number(tmp_path: Path, factor: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["count", str(write_model(tmp_path)), "--gpu", "h100", f"--host={factor}"]) == errors.USAGE
     assert "--host" in capsys.readouterr().err
+
+
+def test_every_family_of_calls_has_a_time_on_the_host() -> None:
+    assert set(WEIGHTS) <= set(KIND_NS)
 
 
 def test_the_speed_of_the_host_is_measured() -> None:
