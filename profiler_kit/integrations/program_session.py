@@ -16,6 +16,7 @@ from profiler_kit.integrations.endings import Endings
 from profiler_kit.integrations.program import AfterImport, Program
 from profiler_kit.integrations.session import LoopOptions, LoopSession, write_report
 from profiler_kit.process.children import Claims, followed_processes
+from profiler_kit.recording.guard import Guard
 
 if TYPE_CHECKING:
     from torch import nn
@@ -147,8 +148,8 @@ class ProgramSession(LoopSession):
         if os.getpid() != self._process:
             return
         if self._config is not None:
-            self._guarded(self._start_configuration)
-        self._guarded(self._install)
+            self._guard.run(self._start_configuration)
+        self._guard.run(self._install)
 
     def _start_configuration(self) -> None:
         from profiler_kit.pipeline.run_configs import apply_flags
@@ -168,7 +169,7 @@ class ProgramSession(LoopSession):
             return
         is_elsewhere = self._claims is not None and (self._is_child or self._claims.exist)
         if self._recorder is not None:
-            self._guarded(self._finish)
+            self._guard.run(self._finish)
         elif not is_elsewhere:
             self._report_failure(self._unseen())
         self._leave()
@@ -188,27 +189,18 @@ class ProgramSession(LoopSession):
         from profiler_kit.recording.discovery import LoopFinder
         from profiler_kit.recording.origins import Origins
 
-        self._origins = Origins()
+        self._origins = Origins(self._guard)
         if not self._is_late:
             self._origins.watch_construction()
         self._finder = LoopFinder(
             self._begin,
             on_stronger=self._note_stronger,
-            guarded=self._guarded,
+            guard=self._guard,
             first_step=self._at,
             watches_calls=self._watches_calls,
         )
         self._finder.install()
         _live.add(self)
-
-    def _guarded(self, action: Callable[[], None]) -> None:
-        """Run something of ours inside the program. Its error is printed, and the program goes on without us."""
-        if self._is_over:
-            return
-        try:
-            action()
-        except Exception as error:  # noqa: BLE001 the program must not fail by what watches it
-            self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         super()._give_up(error)
@@ -216,20 +208,20 @@ class ProgramSession(LoopSession):
 
     def _leave(self) -> None:
         """Remove all hooks, and refer to no model any more. Also in forked processes, which are left alone."""
-        self._is_over = True
-        self._endings.stop()
-        self._patches.close()
-        if self._losses is not None:
-            self._losses.stop()
-        if self._recorder is not None:
-            self._recorder.abandon()
-        if self._origins is not None:
-            self._origins.stop()
-        if self._finder is not None:
-            self._finder.remove()
+        self._is_over = self._guard.is_closed = True
+        removals = [self._endings.stop, self._patches.close]
+        removals += [self._losses.stop] if self._losses is not None else []
+        removals += [self._recorder.abandon] if self._recorder is not None else []
+        removals += [self._origins.stop] if self._origins is not None else []
+        removals += [self._finder.remove] if self._finder is not None else []
+        for remove in removals:  # an error of one must not keep the others in the program
+            Guard(self._note_remainder).run(remove)
         self._recorder = self._finder = self._origins = self._losses = self._loop = self._model = (
             None  # the program may want the memory back
         )
+
+    def _note_remainder(self, error: Exception) -> None:
+        self._say(f"some of its hooks stay in the program and do nothing: {type(error).__name__}: {error}")
 
     # ---- recording
 
@@ -254,7 +246,7 @@ class ProgramSession(LoopSession):
             self._changed_flags = apply_flags(self._config)
         self.__enter__()
         self._follow_copies(is_needed=loop.has_copies)
-        self._losses = LossWatch(list(map(inner_model, loop.models)), self._guarded)
+        self._losses = LossWatch(list(map(inner_model, loop.models)), self._guard)
         self._losses.start()
         self._endings.watch()
         if loop.method is not None:
@@ -282,7 +274,7 @@ class ProgramSession(LoopSession):
 
     def _new_recorder(self, trace: Path) -> Recorder:
         recorder = super()._new_recorder(trace)
-        recorder.watch_steps(lambda: self._guarded(self._before_work), self._on_call)
+        recorder.watch_steps(self._guard.hook(self._before_work), self._on_call)
         return recorder
 
     def _note_event(self, key: int) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
 
 from profiler_kit.display.records import save
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.recording.guard import Guard
 from profiler_kit.records.counts import DEFAULT_CONVENTION, Phase
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Report, TraceReport
@@ -81,6 +82,7 @@ class LoopSession:
         self._options = options
         self._recorder: Recorder | None = None
         self._rank_wait_s = RANK_WAIT_S
+        self._guard = Guard(self._give_up)
 
     def __enter__(self) -> LoopSession:
         if self.is_recording:
@@ -89,6 +91,7 @@ class LoopSession:
         from profiler_kit.recording.distributed import distributed_rank, job_size
 
         self.report = self.ranks = None
+        self._guard.is_closed = False
         self._rank, self._job_size = distributed_rank() or 0, job_size()
         trace = self._trace_of(self._rank)
         with contextlib.suppress(OSError):  # writing such a file fails later, with a message
@@ -107,7 +110,7 @@ class LoopSession:
         options = self._options
         warmup = WARMUP if options.skip is None and self._job_size > 1 else options.skip
         parts, others, direct = self._parts()
-        recorder = Recorder(
+        return Recorder(
             self._model,
             models=parts,
             others=others,
@@ -117,9 +120,8 @@ class LoopSession:
             traced=options.traced,
             stacks=options.stacks,
             trace=trace,
+            guard=self._guard,
         )
-        recorder.on_error(self._give_up)
-        return recorder
 
     def _give_up(self, error: Exception) -> None:
         """An error of ours inside the loop, which goes on."""

@@ -28,7 +28,7 @@ def _names(module: nn.Module) -> tuple[list[str], list[str]]:
     """The names of the parts and the parameters of `module` itself."""
     variables = vars(module)
     parameters = variables.get("_parameters") or {}
-    parts = list(variables.get("_modules") or ())
+    parts = [*variables.get("_modules", {}).keys()]  # a scripted module has no plain dictionary
     return parts, [name for name, value in parameters.items() if value is not None]
 
 

@@ -27,6 +27,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from profiler_kit.recording.copies import OptimizerKeys, model_of_copy
 from profiler_kit.recording.cycles import find_cycle
+from profiler_kit.recording.guard import Guard
 from profiler_kit.recording.modules import (
     attribute_names,
     different_optimizers,
@@ -90,7 +91,7 @@ class LoopFinder:
 
     `on_event`, which `on_loop` sets, receives the events that can end a step. `on_stronger` is called when the steps of the
     program turn out to end with stronger events than those of the loop that it has got; `resume` then looks for its loop.
-    `guarded` runs everything that the finder does at an event. With `watches_calls`, calls may be the steps.
+    `guard` runs everything that the finder does. With `watches_calls`, calls may be the steps.
     """
 
     def __init__(
@@ -98,12 +99,12 @@ class LoopFinder:
         on_loop: Callable[[Loop], None],
         *,
         on_stronger: Callable[[], None],
-        guarded: Callable[[Callable[[], None]], None],
+        guard: Guard,
         first_step: int = 1,
         watches_calls: bool = True,
     ) -> None:
         self.on_event: Callable[[int], None] | None = None
-        self._guarded = guarded
+        self._guard = guard
         self.counts: dict[Source, int] = {"optimizer": 0, "backward": 0, "call": 0}
         self._on_loop, self._on_stronger = on_loop, on_stronger
         self._first_step = first_step
@@ -112,7 +113,9 @@ class LoopFinder:
         self._events: dict[tuple[Source, int], list[int]] = {}  # of each source in each thread
         self._thread = 0
         self._running = threading.local()  # `depth`: the number of calls of modules that run in a thread
-        self._calls = OutermostCalls(self._before_outermost, self._after_outermost)  # of the loop, during the watch
+        self._calls = OutermostCalls(
+            guard, self._before_outermost, self._after_outermost
+        )  # of the loop, during the watch
         self._methods: set[str | None] = set()
         self._trained: set[int] = set()  # ids of the parameters of optimizers
         self._keys = OptimizerKeys()
@@ -136,13 +139,15 @@ class LoopFinder:
 
     def install(self) -> None:
         """Wait for steps."""
-        self._hooks.callback(STEPS.listen(after=self._after_optimizer))
+        self._hooks.callback(STEPS.listen(after=self._guard.hook(self._after_optimizer)))
         self._hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
         self._hooks.enter_context(replaced(torch, "compile", self._wrapped_compile))
         if not self._watches_calls:
             return
-        self._call_hooks.callback(register_module_forward_pre_hook(self._before_call).remove)
-        self._call_hooks.callback(register_module_forward_hook(self._after_call, always_call=True).remove)
+        self._call_hooks.callback(register_module_forward_pre_hook(self._guard.hook(self._before_call)).remove)
+        self._call_hooks.callback(
+            register_module_forward_hook(self._guard.hook(self._after_call), always_call=True).remove
+        )
 
     def remove(self) -> None:
         """Remove all hooks, at any time."""
@@ -157,14 +162,14 @@ class LoopFinder:
         if self._source is not None and self.on_event is None:
             self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
         self._call_hooks.close()  # a program that trains is not taken for inference
-        self._guarded(lambda: self._handle("optimizer", self._keys.of(optimizer)))
+        self._handle("optimizer", self._keys.of(optimizer))
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if not self._calls.called:  # the loop calls no models, whose calls are the earlier place to begin
-                self._guarded(self._begin)
+                self._guard.run(self._begin)
             result = original(*args, **kwargs)
-            self._note("backward", 0)
+            self._guard.run(self._handle, "backward", 0)
             return result
 
         return backward
@@ -184,7 +189,7 @@ class LoopFinder:
     def _wrapped_compiled_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
             result = original(module, *args, **kwargs)
-            self._note("call", id(module))
+            self._guard.run(self._handle, "call", id(module))
             return result
 
         return call
@@ -198,15 +203,12 @@ class LoopFinder:
             return
         self._running.depth = max(0, getattr(self._running, "depth", 0) - 1)
         if not self._running.depth:
-            self._guarded(lambda: self._note_call(module))
+            self._note_call(module)
 
     def _note_call(self, module: nn.Module) -> None:
         if is_model(module):
             self._waits_for_training = module.training
             self._handle("call", id(module))
-
-    def _note(self, source: Source, key: int) -> None:
-        self._guarded(lambda: self._handle(source, key))
 
     def _handle(self, source: Source, key: int) -> None:
         """An event: wait, start to watch, or continue."""
@@ -275,13 +277,13 @@ class LoopFinder:
         return model
 
     def _before_outermost(self, module: nn.Module) -> None:
-        self._guarded(self._begin)
+        self._begin()
         if self._source == "call":
             self._methods.add(_calling_method(module))
 
     def _after_outermost(self, module: nn.Module) -> None:
         if self._source == "call":
-            self._note("call", id(module))
+            self._handle("call", id(module))
 
     def _continue_watch(self, events: list[int]) -> None:
         assert self._source is not None
@@ -344,7 +346,7 @@ class LoopFinder:
 def _calling_method(module: nn.Module) -> str | None:
     """The outermost method of `module` that runs: ``generate``. None if its call is not inside of a method of its own."""
     name = None
-    frame: FrameType | None = sys._getframe(4)  # past the watch
+    frame: FrameType | None = sys._getframe(5)  # past the watch
     while frame is not None:
         code = frame.f_code
         if code.co_argcount and code.co_name not in _CALLS and hasattr(module, code.co_name):

@@ -21,6 +21,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.recording.copies import model_of_copy
+from profiler_kit.recording.guard import Guard, raise_error
 from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
 from profiler_kit.recording.outermost_calls import OutermostCalls, wrapped_forwards
@@ -63,6 +64,7 @@ class Recorder:
         models: Sequence[nn.Module] = (),
         others: Sequence[nn.Module] = (),
         direct: Sequence[nn.Module] = (),
+        guard: Guard | None = None,
     ) -> None:
         self._direct = direct
         devices = (parameter.device for parameter in parameters_of(model))
@@ -76,10 +78,11 @@ class Recorder:
         self._trace_file = trace
         self._cuda = self.device.type == "cuda"
         self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer, others=others)
+        self._hooks.guard = self._guard = guard or Guard(raise_error)
         self._forwards = ExitStack()  # the hooks of `direct`
         self._copies = ExitStack()  # that of copies of the models
         self._has_copies, self._others = False, tuple(others)
-        self._searches, self._calls = False, OutermostCalls()
+        self._searches, self._calls = False, OutermostCalls(self._hooks.guard)
         self._first_traced, self._roots = 0, dict[str, nn.Module]()
         self._traced_paths: dict[int, str] = {}
         self._stage: Stage = "warm-up"
@@ -115,13 +118,9 @@ class Recorder:
         self._timed_mark, self._marks = clock_mark(self._cuda, (self._warmup + 1) * _MARKS_A_STEP)
         self._hooks.mark = self._note_phase
         self._hooks.install()
-        self._forwards.enter_context(wrapped_forwards(self._direct, self._around_forward))
+        self._forwards.enter_context(wrapped_forwards(self._direct, self._around_forward, self._guard))
         self._start_ns = self._warmup_start_ns = self._step_start_ns = time.perf_counter_ns()
         self._hooks.start_step()
-
-    def on_error(self, action: Callable[[Exception], None]) -> None:
-        """Call `action` after an error of ours in a hook, from which the loop goes on. Without it, the loop has the error."""
-        self._hooks.on_error = action
 
     def phase(self, phase: Phase) -> Any:
         """A context that attributes its block to `phase`."""
@@ -283,7 +282,7 @@ class Recorder:
             self._hooks.remove()
             self.models = self._hooks.models = tuple(self._calls.called.values())
             direct = [model for model in self.models if id(model) in self._calls.direct]
-            self._forwards.enter_context(wrapped_forwards(direct, self._around_forward))
+            self._forwards.enter_context(wrapped_forwards(direct, self._around_forward, self._guard))
             self._hooks.install()
 
     # ---- timed steps
@@ -347,7 +346,7 @@ class Recorder:
         self._hooks.install(around_model=False)  # the mark of the model must lie inside the mark of the phase
         paths = self._traced_paths = self._paths()
         self._roots = {paths[id(model)]: model for model in self.models}
-        self._patches.enter_context(wrapped_calls(paths, self._around_call))
+        self._patches.enter_context(wrapped_calls(paths, self._guarded_call))
         self._synchronize()
         # The profiler imports torch._inductor, and optimizers import torch._dynamo. The two import each other: in two threads
         # at once, from different ends, Python breaks the import of one of them.
@@ -379,6 +378,9 @@ class Recorder:
         self._phase_mark = record_function(marks.phase(phase))
         self._phase_mark.__enter__()
 
+    def _guarded_call(self, path: str, call: Call) -> Any:
+        return self._guard.around(partial(self._around_call, path), call)
+
     def _around_call(self, path: str, call: Call) -> Any:
         mark_module = partial(marked_call, path, call)
         root = self._roots.get(path)
@@ -396,12 +398,19 @@ class Recorder:
 
     def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            model = None if self._hooks.is_in_call else self._represented(module)
-            if model is None or model is module:
+            if torch.compiler.is_compiling():
                 return original(module, *args, **kwargs)
-            return self._around_copy(module, model, args, kwargs, lambda: original(module, *args, **kwargs))
+            around = partial(self._around_any, module, args, kwargs)
+            return self._guard.around(around, lambda: original(module, *args, **kwargs))
 
         return call
+
+    def _around_any(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+        """The result of `call`, a call of any `module`, which may be a copy of a model."""
+        model = None if self._hooks.is_in_call else self._represented(module)
+        if model is None or model is module:
+            return call()
+        return self._around_copy(module, model, args, kwargs, call)
 
     def _represented(self, module: nn.Module) -> nn.Module | None:
         """The model that `module` is or of which it is a copy; None if it is another one."""

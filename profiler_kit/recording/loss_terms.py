@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -18,7 +19,8 @@ from torch.nn.modules import loss as loss_modules
 from torch.utils import _pytree as pytree
 
 from profiler_kit.meta.compilation import has_compiled
-from profiler_kit.meta.ownership import NO_SEQUENCE
+from profiler_kit.meta.ownership import NO_SEQUENCE, Call
+from profiler_kit.recording.guard import Guard
 from profiler_kit.recording.phases import ENGINE, replaced, rerouted
 
 Terms = tuple[str | None, ...]
@@ -82,13 +84,13 @@ class LossWatch:
 
     A term is named by the outermost module that computes it and is none of `models` and not torch's; else by its function of
     ``torch.nn.functional``, its node, or the class of its autograd function, wherever it is computed. A loss without such a term
-    is `OUTPUT`, if a model returns it. What the loop computes by other operators has no name. `guarded` runs what is ours.
+    is `OUTPUT`, if a model returns it. What the loop computes by other operators has no name. `guard` runs what is ours.
     """
 
-    def __init__(self, models: Sequence[nn.Module], guarded: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, models: Sequence[nn.Module], guard: Guard) -> None:
         self._steps = [_Step()]
         self._parts = {id(part) for model in models for part in nn.Module.modules(model)}
-        self._guarded = guarded
+        self._guard = guard
         self._thread, self._is_in_backward = 0, False
         self._functions, self._modules = _Calls(), _Calls()
         self._names: dict[int, tuple[nn.Module, str | None]] = {}
@@ -130,20 +132,30 @@ class LossWatch:
 
     def _wrapped_function(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_watched():
+            if torch.compiler.is_compiling():
                 return original(*args, **kwargs)
-            return self._functions.around(original.__name__, lambda: original(*args, **kwargs))
+            return self._guard.around(
+                partial(self._around_function, original.__name__), lambda: original(*args, **kwargs)
+            )
 
         call.__name__, call.__doc__ = original.__name__, original.__doc__
         return call
 
     def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if not self._is_watched() or self._modules.depth:
+            if torch.compiler.is_compiling():
                 return original(module, *args, **kwargs)
-            return self._modules.around(self._name_of(module), lambda: original(module, *args, **kwargs))
+            return self._guard.around(partial(self._around_module, module), lambda: original(module, *args, **kwargs))
 
         return call
+
+    def _around_function(self, name: str, call: Call) -> Any:
+        return self._functions.around(name, call) if self._is_watched() else call()
+
+    def _around_module(self, module: nn.Module, call: Call) -> Any:
+        if not self._is_watched() or self._modules.depth:
+            return call()
+        return self._modules.around(self._name_of(module), call)
 
     def _name_of(self, module: nn.Module) -> str | None:
         """The name of a module that computes a loss; None for those of torch, and for models, their parts and their wrappers."""
@@ -156,9 +168,9 @@ class LossWatch:
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if not self._is_watched() or self._is_in_backward:
+            if self._is_in_backward or not self._guard.run(self._is_watched):
                 return original(tensors, *args, **kwargs)
-            self._guarded(lambda: self._note(tensors))
+            self._guard.run(self._note, tensors)
             self._is_in_backward = True
             try:
                 return original(tensors, *args, **kwargs)
@@ -171,8 +183,8 @@ class LossWatch:
         """The pass of ``torch.autograd.grad``: it may be part of a loss, as a penalty is, and not one itself."""
 
         def run(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_watched() and not self._is_in_backward:
-                self._guarded(lambda: self._note(tensors, is_part=True))
+            if not self._is_in_backward and self._guard.run(self._is_watched):
+                self._guard.run(self._note, tensors, is_part=True)
             return original(tensors, *args, **kwargs)
 
         return run

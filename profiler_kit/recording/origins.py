@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 
+from profiler_kit.recording.guard import Guard
 from profiler_kit.user_code.locations import is_user_code
 
 _TORCH: Final = str(Path(torch.__file__).parent)
@@ -23,13 +24,14 @@ _Place = tuple[str, int]
 class Origins:
     """Notes the calls around the construction of each module that has parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
         self._built: dict[int, tuple[weakref.ref[nn.Module], tuple[_Place, ...]]] = {}
         self._hooks = ExitStack()
 
     def watch_construction(self) -> None:
         """Note where modules are built from now on."""
-        self._hooks.callback(register_module_module_registration_hook(self._on_part).remove)
+        self._hooks.callback(register_module_module_registration_hook(self._guard.hook(self._on_part)).remove)
 
     def stop(self) -> None:
         """Remove the hooks."""
@@ -46,7 +48,7 @@ class Origins:
     def _on_part(self, module: nn.Module, _name: str, _part: nn.Module | None) -> None:
         known = self._built.get(id(module))
         if known is None or known[0]() is not module:
-            self._built[id(module)] = weakref.ref(module), _callers(module, sys._getframe(1))
+            self._built[id(module)] = weakref.ref(module), _callers(module, sys._getframe(3))
 
 
 def _callers(module: nn.Module, frame: FrameType | None) -> tuple[_Place, ...]:

@@ -6,6 +6,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from profiler_kit.meta.compilation import has_compiled
 from profiler_kit.meta.ownership import Call
+from profiler_kit.recording.guard import Guard
 from profiler_kit.recording.phases import replaced
 
 OnCall = Callable[[nn.Module], None]
@@ -25,7 +27,7 @@ def _do_nothing(_: nn.Module) -> None:
 
 
 @contextmanager
-def wrapped_forwards(modules: Iterable[nn.Module], around: Around) -> Iterator[None]:
+def wrapped_forwards(modules: Iterable[nn.Module], around: Around, guard: Guard) -> Iterator[None]:
     """Run ``forward`` of all modules of the classes of `modules` as ``around(module, args, kwargs, call)`` inside the block.
 
     Their classes are changed: copies and files of the modules, which the program may make, have nothing of it. Classes of torch
@@ -37,7 +39,7 @@ def wrapped_forwards(modules: Iterable[nn.Module], around: Around) -> Iterator[N
         def forward(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():
                 return original(self, *args, **kwargs)
-            return around(self, args, kwargs, lambda: original(self, *args, **kwargs))
+            return guard.around(partial(around, self, args, kwargs), lambda: original(self, *args, **kwargs))
 
         return forward
 
@@ -57,7 +59,8 @@ class OutermostCalls:
     module of each call. What a backward pass computes again, and what is traced by a compiler, is no call of the loop.
     """
 
-    def __init__(self, before: OnCall = _do_nothing, after: OnCall = _do_nothing) -> None:
+    def __init__(self, guard: Guard, before: OnCall = _do_nothing, after: OnCall = _do_nothing) -> None:
+        self._guard = guard
         self.called: dict[int, nn.Module] = {}
         self.direct: set[int] = set()
         self._before, self._after = before, after
@@ -72,7 +75,7 @@ class OutermostCalls:
         self._modules = {id(module): module for module in modules}
         self._represented = represented
         self._watch.enter_context(replaced(nn.Module, "__call__", self._wrapped_call))
-        self._watch.enter_context(wrapped_forwards(self._modules.values(), self._around_forward))
+        self._watch.enter_context(wrapped_forwards(self._modules.values(), self._around_forward, self._guard))
 
     def stop(self) -> None:
         """Notice no further calls, at any time."""
@@ -81,7 +84,9 @@ class OutermostCalls:
 
     def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            return self._around_call(module, lambda: original(module, *args, **kwargs))
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
+            return self._guard.around(partial(self._around_call, module), lambda: original(module, *args, **kwargs))
 
         return call
 

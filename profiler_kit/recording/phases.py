@@ -25,6 +25,7 @@ from torch import nn
 from torch.utils.data import dataloader
 
 from profiler_kit.meta.ownership import Call
+from profiler_kit.recording.guard import Guard, raise_error
 from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.optimizer_steps import STEPS
 from profiler_kit.records.counts import Phase
@@ -60,7 +61,7 @@ class PhaseHooks:
     step.
     `before_work` is called before data are fetched or a model is called, outside of all phases: a step may end there.
     A loop that calls no model, as within one compiled function, has its backward pass there.
-    `on_error` receives an error of these functions inside the program, which goes on.
+    `guard` runs what is ours: the caller has the errors unless it sets another one.
     """
 
     def __init__(
@@ -74,8 +75,7 @@ class PhaseHooks:
         self.mark = mark
         self.around_call: Callable[[Call], Any] = _call  # runs each call of ``torch.compile(model)``
         self.before_work: Callable[[], None] = _do_nothing
-        self.on_error: Callable[[Exception], None] = _raise
-        self._has_failed = False
+        self.guard = Guard(raise_error)
         self.models = models
         self._others = others
         self._on_forward = on_forward
@@ -90,13 +90,16 @@ class PhaseHooks:
 
     def install(self, *, around_model: bool = True) -> None:
         """Start to report phases. Without `around_model`, the caller reports calls of the model, with `around_forward`."""
+        hook = self.guard.hook
         with contextlib.ExitStack() as hooks:
-            hooks.enter_context(replaced(torch.autograd, "backward", self._wrapped_backward))
+            hooks.enter_context(replaced(torch.autograd, "backward", partial(self._wrapped, self._around_backward)))
             if hasattr(torch.autograd, ENGINE):
-                hooks.enter_context(replaced(torch.autograd, ENGINE, self._wrapped_engine))
+                hooks.enter_context(replaced(torch.autograd, ENGINE, partial(self._wrapped, self._around_engine)))
             iterators = dataloader._BaseDataLoaderIter
-            hooks.enter_context(replaced(iterators, "__next__", self._wrapped_next))
-            hooks.enter_context(replaced(torch.optim.Optimizer, "zero_grad", self._wrapped_zero_grad))
+            hooks.enter_context(replaced(iterators, "__next__", partial(self._wrapped, self._around_next)))
+            hooks.enter_context(
+                replaced(torch.optim.Optimizer, "zero_grad", partial(self._wrapped, self._around_zero_grad))
+            )
             compiler = sys.modules.get("torch._dynamo.eval_frame")
             if compiler is not None and not any(isinstance(m, compiler.OptimizedModule) for m in self.models):
                 hooks.enter_context(replaced(compiler.OptimizedModule, "__call__", self._wrapped_compiled))
@@ -104,13 +107,15 @@ class PhaseHooks:
                 if getattr(model, _COMPILED_CALL, None) is not None:  # a hook would become part of the compiled code
                     hooks.enter_context(replaced(model, _COMPILED_CALL, partial(self._wrapped_forward, model)))
                     continue
-                before = model.register_forward_pre_hook(_Hook(self._before_forward), prepend=True, with_kwargs=True)
+                before = model.register_forward_pre_hook(
+                    _Hook(hook(self._before_forward)), prepend=True, with_kwargs=True
+                )
                 hooks.callback(before.remove)
-                hooks.callback(model.register_forward_hook(_Hook(self._after_forward), always_call=True).remove)
+                hooks.callback(model.register_forward_hook(_Hook(hook(self._after_forward)), always_call=True).remove)
             for module in self._others:
-                hooks.callback(module.register_forward_pre_hook(_Hook(self._before_other), prepend=True).remove)
-                hooks.callback(module.register_forward_hook(_Hook(self._after_other), always_call=True).remove)
-            hooks.callback(STEPS.listen(before=self._before_optimizer, after=self._after_optimizer))
+                hooks.callback(module.register_forward_pre_hook(_Hook(hook(self._before_other)), prepend=True).remove)
+                hooks.callback(module.register_forward_hook(_Hook(hook(self._after_other)), always_call=True).remove)
+            hooks.callback(STEPS.listen(before=hook(self._before_optimizer), after=hook(self._after_optimizer)))
             self._hooks = hooks.pop_all()
 
     def remove(self) -> None:
@@ -170,7 +175,7 @@ class PhaseHooks:
         if not self._still_watches_before_work():
             return False
         self._has_calls = True
-        self._is_evaluation = self._safely(self._on_forward, model, args, kwargs) is False
+        self._is_evaluation = self.guard.run(self._on_forward, model, args, kwargs) is False
         self._enter("other" if self._is_evaluation else "forward")
         return True
 
@@ -201,7 +206,7 @@ class PhaseHooks:
 
     def _enter(self, phase: Phase) -> None:
         self._open.append(phase)
-        self._safely(self.mark, phase)
+        self.guard.run(self.mark, phase)
 
     def _leave(self, phase: Phase, next_phase: Phase) -> None:
         """Close `phase`. The phase around it continues; without one, `next_phase` begins.
@@ -215,22 +220,11 @@ class PhaseHooks:
         outer = self._open[-1] if self._open else None
         if outer is None:
             self._between = next_phase
-        is_next = outer is None or (outer == "optimizer" and next_phase == "loss")
-        self._safely(self.mark, next_phase if is_next else outer)
-
-    def _safely(self, action: Callable[..., Any], *args: Any) -> Any:
-        """The result of something of ours inside the program; None after an error, which the program must not see."""
-        if self._has_failed:
-            return None
-        try:
-            return action(*args)
-        except Exception as error:  # noqa: BLE001 whatever it is, it is not the program's
-            self._has_failed = True
-            self.on_error(error)
-            return None
+        is_next = outer == "optimizer" and next_phase == "loss"
+        self.guard.run(self.mark, next_phase if outer is None or is_next else outer)
 
     def _is_watched(self) -> bool:
-        return threading.get_ident() == self._thread and not self._has_failed
+        return threading.get_ident() == self._thread and not self.guard.is_closed
 
     def _before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():  # the loop calls a compiled wrapper: `_wrapped_compiled`
@@ -256,76 +250,63 @@ class PhaseHooks:
                 self._leave("forward", self._after_call())
 
     def _wrapped_forward(self, model: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: self.around_forward(model, args, kwargs, lambda: original(*args, **kwargs))
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            around = partial(self.around_forward, model, args, kwargs)
+            return self.guard.around(around, lambda: original(*args, **kwargs))
+
+        return forward
 
     def _wrapped_compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Calls of ``torch.compile(model)``, where the session has `model` itself: hooks on it would be compiled."""
 
         def call_compiled(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
-            def call() -> Any:
-                return original(wrapper, *args, **kwargs)
-
-            if not any(wrapper._orig_mod is model for model in self.models):
-                return call()
-            return self.around_forward(wrapper, args, kwargs, lambda: self.around_call(call))
+            around = partial(self._around_compiled, wrapper, args, kwargs)
+            return self.guard.around(around, lambda: original(wrapper, *args, **kwargs))
 
         return call_compiled
 
-    def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_watched() or "backward" in self._open:
-                return original(*args, **kwargs)
-            if not self._has_calls and not self._still_watches_before_work():  # a compiled function calls the models
-                return original(*args, **kwargs)
-            self._enter("backward")
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._leave("backward", "other")
+    def _around_compiled(self, wrapper: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+        if not any(wrapper._orig_mod is model for model in self.models):
+            return call()
+        return self.around_forward(wrapper, args, kwargs, lambda: self.around_call(call))
 
-        return backward
+    def _wrapped(self, around: Callable[[Call], Any], original: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of torch that does what `original` does, inside of ``around(call)``."""
+        return lambda *args, **kwargs: self.guard.around(around, lambda: original(*args, **kwargs))
 
-    def _wrapped_engine(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _around_backward(self, call: Call) -> Any:
+        if not self._is_watched() or "backward" in self._open:
+            return call()
+        if not self._has_calls and not self._still_watches_before_work():  # a compiled function calls the models
+            return call()
+        return self._in_phase("backward", "other", call)
+
+    def _around_engine(self, call: Call) -> Any:
         """The pass of ``torch.autograd.grad``: the loop goes on with what it did before, such as a penalty of the loss."""
+        return self._in_phase("backward", self._between, call) if self._is_outside() else call()
 
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if not self._is_watched() or self._open:
-                return original(*args, **kwargs)
-            self._enter("backward")
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._leave("backward", self._between)
+    def _around_next(self, call: Call) -> Any:
+        """Fetching from a loader."""
+        is_fetch = self._is_outside() and self._still_watches_before_work()
+        return self._in_phase("data", self._after_data, call) if is_fetch else call()
 
-        return run
+    def _around_zero_grad(self, call: Call) -> Any:
+        """``zero_grad``, where the loop may be computing its loss."""
+        return self._in_phase("optimizer", self._between, call) if self._is_outside() else call()
 
-    def _wrapped_next(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def fetch(iterator: Any) -> Any:
-            if not self._is_watched() or self._open or not self._still_watches_before_work():
-                return original(iterator)
-            self._enter("data")
-            try:
-                return original(iterator)
-            finally:
-                self._leave("data", self._after_data)
+    def _is_outside(self) -> bool:
+        return self._is_watched() and not self._open
 
-        return fetch
-
-    def _wrapped_zero_grad(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def zero_grad(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-            if not self._is_watched() or self._open:
-                return original(optimizer, *args, **kwargs)
-            self._enter("optimizer")
-            try:
-                return original(optimizer, *args, **kwargs)
-            finally:
-                self._leave("optimizer", self._between)  # the loop may be computing its loss
-
-        return zero_grad
+    def _in_phase(self, phase: Phase, following: Phase, call: Call) -> Any:
+        self._enter(phase)
+        try:
+            return call()
+        finally:
+            self._leave(phase, following)
 
     def _before_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if self._is_watched() and "optimizer" not in self._open:
-            self._safely(self._on_optimizer, optimizer)
+            self._on_optimizer(optimizer)
             self._enter("optimizer")
 
     def _after_optimizer(self, _: torch.optim.Optimizer) -> None:
@@ -374,10 +355,6 @@ def _forward_to(*args: Any, **kwargs: Any) -> Any:
 
 def _do_nothing() -> None:
     """What happens between steps where nobody listens."""
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def _call(call: Call) -> Any:

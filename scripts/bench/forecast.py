@@ -1,14 +1,17 @@
 """Compare the forecast of a step with measurements on a CUDA device.
 
     python -m scripts.bench.forecast measure FOLDER --out measured.jsonl.gz     # on the device, at most 280 s
+    python -m scripts.bench.forecast steps FOLDER --out steps.json              # on the device: steps alone, and its host
     python -m scripts.bench.forecast estimate FOLDER --out estimates.json       # on the device: torch's RuntimeEstimator
-    python -m scripts.bench.forecast compare FOLDER --measured measured.jsonl.gz --estimates estimates.json  # anywhere
+    python -m scripts.bench.forecast compare FOLDER --measured measured.jsonl.gz --steps steps.json --estimates estimates.json
     python -m scripts.bench.forecast changes --out changes.jsonl.gz             # on the device: pairs of random networks
     python -m scripts.bench.forecast ratios --measured changes.jsonl.gz         # anywhere: the predicted ratio of each pair
 
 FOLDER holds a Python file per network, with ``build()``, which returns a model and a tuple of inputs, ``loss(output)``, and
 ``OPTIMIZER`` ("sgd", "adam" or "adamw"). A measurement is a recording as that of `scripts.lab.record_prices`: a line per network
 and mode. A network that fails or hangs is a line on the terminal, and is skipped. ``--device cpu`` tests it without kernels.
+`measure` parses traces in other processes, which delay steps that the host limits: `steps` times the steps alone, with the speed
+of the host, which `compare` takes for the forecast.
 """
 
 from __future__ import annotations
@@ -18,6 +21,9 @@ import gzip
 import importlib.util
 import json
 import math
+import statistics
+import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -39,15 +45,26 @@ from profiler_kit.forecast.work import Arithmetic
 from profiler_kit.loading import from_model
 from profiler_kit.memory import Setup, simulate_step
 from profiler_kit.records.counts import Forecast
+from profiler_kit.worker.host_speed import REFERENCE_NS, host_step_ns
 from scripts.lab.price_networks import FAMILIES
 from scripts.lab.price_networks.parts import Draw
 from scripts.lab.price_table import SINGLE_OPS, Call, read_recordings
-from scripts.lab.record_prices import PARSERS, Mode, build_step, record_all, record_step, step_of
+from scripts.lab.record_prices import (
+    PARSERS,
+    Mode,
+    build_step,
+    record_all,
+    record_networks,
+    record_step,
+    step_of,
+    step_times,
+)
 
 Network = tuple[torch.nn.Module, tuple[torch.Tensor, ...], Callable[[Any], torch.Tensor]]
 T = TypeVar("T")
 OPTIMIZERS: Final = {"sgd": "sgdm"}  # other names are those of `Mode`
 TIMED_STEPS: Final = 12
+HOST_INTERVAL: Final = 20  # cases between two measurements of the host
 MEASURING_SECONDS: Final = 280.0
 VISIBLE_CHANGE: Final = 0.05  # of the kernel time: a change whose sign must be right
 
@@ -114,11 +131,32 @@ def record_case(cases: list[Case], device: str, folder: Path, number: int) -> No
         record_step(case.file.stem, case.mode, lambda: (model, step), device, folder, number, TIMED_STEPS)
 
 
+def write_step_times(folder: Path, out: Path, seconds: float, device: str) -> None:
+    """Time the steps of each case of `folder` with no other work on the host, and the host itself again and again."""
+    cases, hosts, steps = cases_of(folder), [host_step_ns()], {}
+
+    def time_case(number: int) -> None:
+        case = cases[number]
+        model, inputs, loss = network_of(case.file, device)
+        if applies(case.mode, inputs):
+            torch.backends.cuda.matmul.allow_tf32 = case.mode.p == "tf32"
+            step = step_of(model, inputs, loss, case.mode, device)
+            step_times(step, 2, cuda=device == "cuda")
+            steps[" ".join(case.key)] = step_times(step, TIMED_STEPS, cuda=device == "cuda")
+        if number % HOST_INTERVAL == 0:
+            hosts.append(host_step_ns())
+
+    with tempfile.TemporaryDirectory() as scratch:
+        record_networks(time_case, 0, len(cases) - 1, time.time() + seconds, device, Path(scratch))
+    out.write_text(json.dumps({"host_ns": hosts, "step_ns": steps}))
+    print(f"{len(steps)} cases in {out}; the host: {', '.join(f'{ns / 1e6:.2f}' for ns in hosts)} ms")
+
+
 # --- predictions
 
 
-def predict(case: Case) -> Forecast | None:
-    """The forecast of a case on an H100, as `count --gpu h100` makes it."""
+def predict(case: Case, host_factor: float = 1.0) -> Forecast | None:
+    """The forecast of a case on an H100, as `count --gpu h100 --host FACTOR` makes it."""
     model, inputs, loss = network_of(case.file, "cpu")
     target = from_model(
         model.train(case.mode.train),
@@ -130,7 +168,7 @@ def predict(case: Case) -> Forecast | None:
         channels_last=case.mode.cl,
     )
     _, calls = simulate_step(target, H100, Setup(records_calls=True))
-    return forecast_step(calls, H100, Arithmetic(tf32_products=case.mode.p == "tf32"))
+    return forecast_step(calls, H100, Arithmetic(tf32_products=case.mode.p == "tf32"), host_factor)
 
 
 def estimate(case: Case) -> float | None:
@@ -161,18 +199,20 @@ class Outcome:
     estimated_ns: float | None
 
 
-def compare(folder: Path, measured: Path, estimates: Path | None) -> list[Outcome]:
-    """Each measured case of `folder` beside its predictions. `estimates`: written by `write_estimates`."""
+def compare(folder: Path, measured: Path, steps: Path | None, estimates: Path | None) -> list[Outcome]:
+    """Each measured case beside its predictions. `steps`: of `write_step_times`; `estimates`: of `write_estimates`."""
     cases = {case.key: case for case in cases_of(folder)}
     records = sorted((record for record in _lines(measured) if _key(record) in cases), key=_key)
-    forecasts = _each(predict, [cases[_key(record)] for record in records])
+    timed: dict[str, Any] = json.loads(steps.read_text()) if steps is not None else {}
+    host_factor = statistics.median(timed.get("host_ns", [REFERENCE_NS])) / REFERENCE_NS
+    forecasts = _each(partial(predict, host_factor=host_factor), [cases[_key(record)] for record in records])
     estimated = json.loads(estimates.read_text()) if estimates is not None else {}
     return [
         Outcome(
             name=record["family"],
             mode=_mode_text(record["mode"]),
             kernel_ns=_kernel_ns(record),
-            step_ns=float(np.median(record["step_ns"])),
+            step_ns=float(np.median(timed.get("step_ns", {}).get(" ".join(_key(record)), record["step_ns"]))),
             predicted_kernel_ns=forecast.kernel_ns.median if forecast is not None else None,
             predicted_step_ns=forecast.step_ns.median if forecast is not None else None,
             estimated_ns=estimated.get(" ".join(_key(record))),
@@ -197,9 +237,8 @@ def _each(function: Callable[[Case], T | None], cases: Sequence[Case]) -> list[T
         for future in as_completed(futures):
             error = future.exception()
             if error is not None:
-                print(
-                    f"failed: {function.__name__} of {' '.join(cases[futures[future]].key)}: {error!r:.160}", flush=True
-                )
+                case = " ".join(cases[futures[future]].key)
+                print(f"failed: {case}: {error!r:.160}", flush=True)
             results[futures[future]] = future.result() if error is None else None
     return [results[number] for number in range(len(cases))]
 
@@ -354,18 +393,22 @@ def print_ratios(pairs: Sequence[tuple[str, float, float]]) -> None:
 def main() -> None:
     """Measure or compare."""
     line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    line.add_argument("command", choices=("measure", "estimate", "compare", "changes", "ratios"))
+    line.add_argument("command", choices=("measure", "steps", "estimate", "compare", "changes", "ratios"))
     line.add_argument("folder", type=Path, nargs="?", help="of networks, for measure, estimate and compare")
     line.add_argument("--out", type=Path, default=Path("measured.jsonl.gz"), metavar="FILE")
     line.add_argument("--measured", type=Path, default=Path("measured.jsonl.gz"), metavar="FILE")
+    line.add_argument("--steps", type=Path, metavar="FILE", help="for compare")
     line.add_argument("--estimates", type=Path, metavar="FILE", help="for compare")
     line.add_argument("--seconds", type=float, default=MEASURING_SECONDS, help="start no network after this time")
     line.add_argument("--first", type=int, default=0, metavar="N", help="the first case or network of changes")
     line.add_argument("--pairs", type=int, default=200, help="of changes (default: 200)")
     line.add_argument("--device", default="cuda", choices=("cpu", "cuda"), help="cpu: a test without kernels")
     options = line.parse_args()
-    if options.command in ("measure", "estimate", "compare") and options.folder is None:
+    if options.command in ("measure", "steps", "estimate", "compare") and options.folder is None:
         line.error(f"{options.command} needs a folder of networks")
+    if options.command == "steps":
+        write_step_times(options.folder, options.out, options.seconds, options.device)
+        return
     if options.command == "estimate":
         write_estimates(options.folder, options.out)
         return
@@ -377,7 +420,7 @@ def main() -> None:
     if options.command == "ratios":
         print_ratios(list(ratios(options.measured, priced[0])))
         return
-    print_outcomes(compare(options.folder, options.measured, options.estimates))
+    print_outcomes(compare(options.folder, options.measured, options.steps, options.estimates))
     print_families(read_recordings([options.measured])[1], priced[0])
 
 

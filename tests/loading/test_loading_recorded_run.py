@@ -17,6 +17,7 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target, load
 from profiler_kit.loading.evidence.recorded_run import texts_of_call
 from profiler_kit.pipeline.seen_runs import find_run
+from profiler_kit.recording.guard import Guard, raise_error
 from profiler_kit.recording.origins import Origins
 from profiler_kit.records.seen import SeenModel, SeenRun, file_digest
 from profiler_kit.records.target import TargetSpec
@@ -185,7 +186,7 @@ def test_origins_name_the_calls_around_a_construction() -> None:
     def build() -> Whole:
         return Whole()
 
-    origins = Origins()
+    origins = Origins(Guard(raise_error))
     origins.watch_construction()
     try:
         whole = build()

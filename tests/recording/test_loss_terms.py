@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.nn.functional import cross_entropy, mse_loss, nll_loss
 
 from profiler_kit.loading.training_step.losses import LOSSES
+from profiler_kit.recording.guard import Guard, raise_error
 from profiler_kit.recording.loss_terms import OUTPUT, LossWatch, Terms, loss_functions
 
 EARLY = functional.l1_loss  # the program holds it from before the watch
@@ -103,7 +104,7 @@ class Flow(Around):
 
 
 def watched(model: nn.Module, *losses: Callable[[], Tensor]) -> Sequence[Terms]:
-    watch = LossWatch([model], lambda action: action())
+    watch = LossWatch([model], Guard(raise_error))
     watch.start()
     try:
         for loss in losses:
@@ -170,7 +171,7 @@ def test_gradients_by_hand_are_those_of_a_loss_and_of_an_output_a_part() -> None
 
 
 def grads(model: nn.Module, run: Callable[[], object]) -> Sequence[Terms]:
-    watch = LossWatch([model], lambda action: action())
+    watch = LossWatch([model], Guard(raise_error))
     watch.start()
     try:
         run()
