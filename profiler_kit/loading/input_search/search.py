@@ -8,12 +8,9 @@ for models whose forward takes seconds.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 import re
-import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -41,6 +38,7 @@ from profiler_kit.loading.input_search.roles import Parameter, optional_paramete
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_side, with_text
 from profiler_kit.loading.inputs import InputText, build_arguments
 from profiler_kit.loading.messages import reports
+from profiler_kit.loading.solve import Solved, Solver
 from profiler_kit.loading.vocabulary import Role
 from profiler_kit.meta.batch import tensors_in
 from profiler_kit.meta.copies import cpu_copy, meta_copy
@@ -51,7 +49,6 @@ MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same 
 READS_VALUES: Final = "forward reads values, so only its first part was checked"
 TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
-MAX_REPEATS: Final = 8  # of one failure that looks at no input
 CPU: Final = torch.device("cpu")
 MAX_OPTIONAL: Final = 2  # searches with further parameters
 MAX_CPU_TRIALS: Final = 24
@@ -132,7 +129,7 @@ class _Searches:
         )
 
 
-class _Search:
+class _Search(Solver[State, Outcome, Failure]):
     def __init__(
         self,
         model: nn.Module,
@@ -145,83 +142,68 @@ class _Search:
         max_trials: int,
         runner: MetaRunner | None = None,
     ) -> None:
+        super().__init__(max_trials=max_trials, seconds=MAX_SECONDS)
         self._corrects = corrects
-        self._max_trials = max_trials
         self._parameters = parameters
         self._facts = facts
         self._model = model
         self._seed = seed
         self._runner = runner or MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
         self._strict = needs_batch
-        self._outcomes: dict[State, Outcome] = {}
-        self._deadline = time.thread_time() + MAX_SECONDS
-        self._order = itertools.count()
-        self._queue: list[tuple[tuple[int, int, int], State]] = []
-        self._queued: dict[State, tuple[int, int]] = {}  # with the progress of the best state that led to it
-        self._expanded: set[State] = set()
-        self._repeats: Counter[tuple[object, ...]] = Counter()
         self.refused_batch = False
 
     @property
     def failures(self) -> list[Failure]:
         """The failures of all trials."""
-        return [outcome.failure for outcome in self._outcomes.values() if outcome.failure is not None]
+        return [outcome.failure for outcome in self.outcomes.values() if outcome.failure is not None]
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
         return self._run_from(self._first_states(start))
 
     def _run_from(self, states: Iterable[State]) -> InputGuess | NoGuess:
-        for state in states:
-            self._push(state, (-1, -1))
-        best: tuple[tuple[int, int], State, Failure | None] | None = None
-        limit = self._max_trials // 2  # trials, before only the inputs that got furthest are changed
-        while self._queue and not self._is_over():
-            _, state = heapq.heappop(self._queue)
-            if state in self._expanded:
-                continue
-            self._expanded.add(state)
-            outcome = self._outcome(state)
-            failure = self._problem(state, outcome)
-            if failure is None:
-                polished = (state, outcome) if self._corrects else self._with_preferred_form(state, outcome)
-                return self._guess(*polished, doubt="")
-            if failure.needs_values or isinstance(failure.error, TimeoutError):
-                changed = next(
-                    (s for s in repairs(state, failure, self._facts, corrects=self._corrects) if s not in self._queued),
-                    None,
-                )
-                if changed is None or isinstance(failure.error, TimeoutError) or not self._takes_flag(failure):
-                    if not failure.needs_values:
-                        return self._guess(state, outcome, doubt=TAKES_LONG)
-                    return self._checked_on_cpu(state) or self._guess(state, outcome, doubt=READS_VALUES)
-            if best is None or failure.progress > best[0]:
-                best = (failure.progress, state, failure)
-            if self._is_repeated(failure) and failure.progress == best[0]:
-                self._queue = [entry for entry in self._queue if entry[0][:2] == (1, 1)]  # the usual inputs remain
-                heapq.heapify(self._queue)
-                limit = 0
-                continue
-            if failure.progress < best[0] and len(self._outcomes) > limit:
-                continue
-            solved = self._solve(state, failure)
-            if solved is not None:
-                self._push(solved, self._progress(solved))
-            for changed in itertools.islice(repairs(state, failure, self._facts, corrects=self._corrects), 24):
-                self._push(changed, failure.progress)
-        state, failure = (best[1], best[2]) if best is not None else ((), None)
+        result = self.solve(states)
+        if isinstance(result, Solved):
+            return self._judged(result.state, result.outcome)
+        state, failure = (result.state, result.failure) if result is not None else ((), None)
         return NoGuess(
-            texts=self._texts(state), failure=failure, trials=len(self._outcomes),
+            texts=self._texts(state), failure=failure, trials=len(self.outcomes),
             is_unavoidable=failure is not None and self._is_only(failure),
         )  # fmt: skip
 
-    def _is_repeated(self, failure: Failure) -> bool:
-        """Whether so many different inputs failed as `failure` that others will, too."""
-        self._repeats[failure.signature] += 1
-        return self._repeats[failure.signature] >= MAX_REPEATS and ignores_input(failure)
+    def _judged(self, state: State, outcome: Outcome) -> InputGuess:
+        """The guess with `state`, in the form that its author would write, or with a doubt if forward did not end."""
+        if outcome.failure is None:
+            polished = (state, outcome) if self._corrects else self._with_preferred_form(state, outcome)
+            return self._guess(*polished, doubt="")
+        if not outcome.failure.needs_values:
+            return self._guess(state, outcome, doubt=TAKES_LONG)
+        return self._checked_on_cpu(state) or self._guess(state, outcome, doubt=READS_VALUES)
+
+    def problem(self, state: State, outcome: Outcome) -> Failure | None:
+        """Why the outcome is not a result. Forward need not end if it takes long, or reads values that meta tensors lack."""
+        failure = self._problem(state, outcome)
+        if failure is None or isinstance(failure.error, TimeoutError):
+            return None
+        if not failure.needs_values:
+            return failure
+        repaired = repairs(state, failure, self._facts, corrects=self._corrects)
+        has_repair = self._takes_flag(failure) and any(not self.is_queued(changed) for changed in repaired)
+        return failure if has_repair else None
+
+    def changes(self, state: State, failure: Failure) -> Iterator[State]:
+        """The inputs that solve a size, then those that differ in what `failure` suggests."""
+        solved = self._solve(state, failure)
+        if solved is not None:
+            yield solved
+        yield from itertools.islice(repairs(state, failure, self._facts, corrects=self._corrects), 24)
+
+    def ignores_unknowns(self, failure: Failure) -> bool:
+        """Whether the failing code looks at no input."""
+        return ignores_input(failure)
 
     def _is_only(self, failure: Failure) -> bool:
         """Whether all inputs that got as far as `failure` failed in this way, which depends on none."""
-        last = [o.failure for o in self._outcomes.values() if o.failure and o.failure.progress == failure.progress]
+        last = [o.failure for o in self.outcomes.values() if o.failure and o.failure.progress == failure.progress]
         return all(other.signature == failure.signature for other in last) and ignores_input(failure)
 
     def _checked_on_cpu(self, state: State) -> InputGuess | None:
@@ -233,7 +215,7 @@ class _Search:
             self._model, self._parameters, self._facts, self._seed, needs_batch=self._strict, corrects=self._corrects,
             max_trials=MAX_CPU_TRIALS, runner=runner,
         )  # fmt: skip
-        search._deadline = self._deadline
+        search.deadline = self.deadline
         result = search._run_from([state])
         return result if isinstance(result, InputGuess) else None
 
@@ -264,31 +246,16 @@ class _Search:
             for value in values[1:12]:
                 yield (*first[:position], value, *first[position + 1 :])
 
-    def _push(self, state: State, progress: tuple[int, int]) -> None:
-        if state not in self._expanded and progress > self._queued.get(state, (-2, -2)):
-            self._queued[state] = progress
-            heapq.heappush(self._queue, ((-progress[0], -progress[1], next(self._order)), state))
-
-    def _is_over(self) -> bool:
-        return len(self._outcomes) >= self._max_trials or time.thread_time() > self._deadline
-
-    def _progress(self, state: State) -> tuple[int, int]:
-        failure = self._outcomes[state].failure
-        return failure.progress if failure is not None else (1 << 30, 0)
-
-    def _outcome(self, state: State) -> Outcome:
-        """The outcome of a forward pass with the inputs `state`; each state runs once."""
-        outcome = self._outcomes.get(state)
-        if outcome is None:
+    def attempt(self, state: State) -> Outcome:
+        """The outcome of a forward pass with the inputs `state`."""
+        outcome = self._run(state)
+        if outcome.failure is not None and outcome.failure.needs_values and not self._runner.reads_values:
+            # a new copy: forward may have stored tensors without values, such as a mask
+            copy = meta_copy(self._model)
+            self._runner = MetaRunner(copy, seed=self._seed, needs_batch=self._strict, reads_values=True)
             outcome = self._run(state)
-            if outcome.failure is not None and outcome.failure.needs_values and not self._runner.reads_values:
-                # a new copy: forward may have stored tensors without values, such as a mask
-                copy = meta_copy(self._model)
-                self._runner = MetaRunner(copy, seed=self._seed, needs_batch=self._strict, reads_values=True)
-                outcome = self._run(state)
-            self._outcomes[state] = outcome
-            error = outcome.failure.error if outcome.failure is not None else None
-            self.refused_batch |= type(error).__name__ == "LayerInputError"
+        error = outcome.failure.error if outcome.failure is not None else None
+        self.refused_batch |= type(error).__name__ == "LayerInputError"
         return outcome
 
     def _run(self, state: State) -> Outcome:
@@ -338,7 +305,7 @@ class _Search:
                 continue
             for side in usual_sides(text, flat.got, flat.need):
                 changed = with_text(state, with_side(text, side))
-                if self._is_over():
+                if self.is_over:
                     return None
                 if self._is_past(changed, failure):
                     return changed
@@ -351,26 +318,26 @@ class _Search:
 
     def _is_past(self, state: State, failure: Failure) -> bool:
         """Whether `state` gets further than `failure`."""
-        problem = self._problem(state, self._outcome(state))
+        problem = self._problem(state, self.outcome(state))
         if problem is None:
             return True
         return problem.progress > failure.progress and problem.position != failure.position
 
     def _needs_rows(self, state: State) -> bool:
         """Whether only the batch of one is wrong: a map of one element has nothing to normalize."""
-        failure = self._outcome(state).failure
+        failure = self.outcome(state).failure
         return failure is not None and reports(failure.error, "single_row")
 
     def _bisect(self, state: State, text: InputText, failure: Failure, flat: SizeMismatch) -> State | None:
         low, high = 1, 1024 if len(text.shape) > 3 else 1 << 17
         for _ in range(MAX_BISECTIONS + (6 if len(text.shape) == 3 else 0)):
-            if low > high or self._is_over():
+            if low > high or self.is_over:
                 return None
             side = (low + high) // 2
             changed = with_text(state, with_side(text, side))
             if self._is_past(changed, failure):
                 return changed
-            problem = self._problem(changed, self._outcome(changed))
+            problem = self._problem(changed, self.outcome(changed))
             sizes = (
                 [
                     m
@@ -390,7 +357,7 @@ class _Search:
         """`state` in the form in which its author would write it, if that runs too."""
         for change in PREFERRED_FORMS:
             for changed in change(state, outcome, self._facts):
-                other = self._outcome(changed)
+                other = self.outcome(changed)
                 if self._problem(changed, other) is None:
                     state, outcome = changed, other
                     break
@@ -403,7 +370,7 @@ class _Search:
                 state = with_text(state, replace(text, low=0, high=rows))
         shapes = tuple(tuple(output.shape) for output in tensors_in(as_containers(outcome.output)))
         return InputGuess(
-            texts=self._texts(state), doubt=doubt, trials=len(self._outcomes), facts=self._facts,
+            texts=self._texts(state), doubt=doubt, trials=len(self.outcomes), facts=self._facts,
             output_shapes=shapes,
         )  # fmt: skip
 
