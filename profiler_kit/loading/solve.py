@@ -12,7 +12,7 @@ import itertools
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -34,6 +34,7 @@ class Failed(Protocol):
         """The same for failures that differ in nothing."""
 
 
+V = TypeVar("V")
 S = TypeVar("S")  # a state: hashable
 O = TypeVar("O")  # noqa: E741 - an outcome of a trial
 F = TypeVar("F", bound=Failed)
@@ -53,6 +54,27 @@ class Unsolved(Generic[S, F]):
 
     state: S
     failure: F
+
+
+MAX_CHANGED: Final = 11  # values of one unknown that are tried with the first values of the others
+
+
+def combinations(domains: Sequence[Sequence[V]]) -> Iterator[tuple[V, ...]]:
+    """States to begin with, of the ordered values of each unknown: the first of all, and then others.
+
+    Those with the values of the same place come early: two images, two sentences.
+    """
+    if not domains:
+        yield ()
+        return
+    first = tuple(values[0] for values in domains)
+    yield first
+    if len(domains) > 1:
+        for index in range(1, min(map(len, domains))):
+            yield tuple(values[index] for values in domains)
+    for position, values in enumerate(domains):
+        for value in values[1 : MAX_CHANGED + 1]:
+            yield (*first[:position], value, *first[position + 1 :])
 
 
 class Solver(ABC, Generic[S, O, F]):

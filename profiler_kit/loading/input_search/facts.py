@@ -47,16 +47,16 @@ class Facts:
     the sizes among the constructor's arguments, with the words of their names that say whose size it is: ``state_dim``.
     """
 
-    image: tuple[int, int] | None
-    image_name: str | None
-    length: int | None
-    length_name: str | None
-    latent: int | None
-    channels: int | None
-    features: int | None
-    frames: int | None
-    classes: int | None
     layers: tuple[tuple[str, nn.Module], ...]
+    image: tuple[int, int] | None = None
+    image_name: str | None = None
+    length: int | None = None
+    length_name: str | None = None
+    latent: int | None = None
+    channels: int | None = None
+    features: int | None = None
+    frames: int | None = None
+    classes: int | None = None
     named: tuple[tuple[frozenset[str], int], ...] = ()
 
     def size_of(self, name: str) -> int | None:

@@ -69,11 +69,12 @@ class MetaRunner:
         except TimeLimitError as error:
             if error.limit is not limit:
                 raise
-            outcome.failure = self._failure(RuntimeError(str(error)).with_traceback(error.__traceback__), recorder)
+            late = RuntimeError(str(error)).with_traceback(error.__traceback__)
+            outcome.failure = failure_of(late, recorder, len(self._finished))
         except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise
-            outcome.failure = self._failure(error, recorder)
+            outcome.failure = failure_of(error, recorder, len(self._finished))
         return outcome
 
     @contextlib.contextmanager
@@ -96,21 +97,23 @@ class MetaRunner:
     def _after(self, module: nn.Module, args: object, output: object) -> None:
         self._finished.add(id(module))
 
-    def _failure(self, error: BaseException, recorder: Recorder) -> Failure:
-        failed = recorder.failed if recorder.failed is not None and recorder.failed[0] is error else None
-        module, module_arguments = _innermost_module(error)
-        line, names = _user_frame(error)
-        return Failure(
-            error=error if isinstance(error, Exception) else RuntimeError(f"the model called sys.exit: {error}"),
-            module=module,
-            module_arguments=module_arguments,
-            function=failed[1] if failed is not None else None,
-            arguments=failed[2] if failed is not None else (),
-            source=user_source(error),
-            names=names,
-            line=line,
-            progress=(len(self._finished), recorder.calls),
-        )
+
+def failure_of(error: BaseException, recorder: Recorder, finished: int = 0) -> Failure:
+    """The operation at which a trial failed with `error`, after `finished` modules."""
+    failed = recorder.failed if recorder.failed is not None and recorder.failed[0] is error else None
+    module, module_arguments = _innermost_module(error)
+    line, names = _user_frame(error)
+    return Failure(
+        error=error if isinstance(error, Exception) else RuntimeError(f"the model called sys.exit: {error}"),
+        module=module,
+        module_arguments=module_arguments,
+        function=failed[1] if failed is not None else None,
+        arguments=failed[2] if failed is not None else (),
+        source=user_source(error),
+        names=names,
+        line=line,
+        progress=(finished, recorder.calls),
+    )
 
 
 def _innermost_module(error: BaseException) -> tuple[nn.Module | None, tuple[Any, ...]]:

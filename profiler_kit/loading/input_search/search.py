@@ -29,16 +29,17 @@ from profiler_kit.loading.input_search.outcomes import (
     ignores_input,
     input_name,
     mark,
+    plain_failure,
 )
 from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, as_containers
 from profiler_kit.loading.input_search.proposals import Value, proposals
-from profiler_kit.loading.input_search.recorder import META
+from profiler_kit.loading.input_search.recorder import CPU, META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
 from profiler_kit.loading.input_search.roles import Parameter, optional_parameters, required_parameters
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_side, with_text
 from profiler_kit.loading.inputs import InputText, build_arguments
 from profiler_kit.loading.messages import reports
-from profiler_kit.loading.solve import Solved, Solver
+from profiler_kit.loading.solve import Solved, Solver, combinations
 from profiler_kit.loading.vocabulary import Role
 from profiler_kit.meta.batch import tensors_in
 from profiler_kit.meta.copies import cpu_copy, meta_copy
@@ -49,7 +50,6 @@ MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same 
 READS_VALUES: Final = "forward reads values, so only its first part was checked"
 TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
-CPU: Final = torch.device("cpu")
 MAX_OPTIONAL: Final = 2  # searches with further parameters
 MAX_CPU_TRIALS: Final = 24
 MAX_CPU_PARAMETERS: Final = 50_000_000
@@ -234,17 +234,7 @@ class _Search(Solver[State, Outcome, Failure]):
             if parameter.name in by_name:
                 values.insert(0, by_name[parameter.name])
             choices.append(values)
-        if not choices:
-            yield ()
-            return
-        first = tuple(values[0] for values in choices)
-        yield first
-        if len(choices) > 1:  # networks of two images, two sentences: the same kind for all inputs
-            for index in range(1, min(map(len, choices))):
-                yield tuple(values[index] for values in choices)
-        for position, values in enumerate(choices):
-            for value in values[1:12]:
-                yield (*first[:position], value, *first[position + 1 :])
+        return combinations(choices)
 
     def attempt(self, state: State) -> Outcome:
         """The outcome of a forward pass with the inputs `state`."""
@@ -262,7 +252,7 @@ class _Search(Solver[State, Outcome, Failure]):
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         if any(math.prod(text.shape) > MAX_ELEMENTS for value in state for text in value):
-            return Outcome(failure=_plain_failure(ValueError("an input of this size has no storage"), (), (0, 0)))
+            return Outcome(failure=plain_failure(ValueError("an input of this size has no storage"), (), (0, 0)))
         for parameter, value in zip(self._parameters, state, strict=True):
             positional, named = build_arguments((text, _marked_tensor(text, self._runner.device)) for text in value)
             argument = named[parameter.name] if named else positional[0]
@@ -284,7 +274,7 @@ class _Search(Solver[State, Outcome, Failure]):
             return None
         self.refused_batch = True
         error = ValueError(f"the output has {outputs[0].shape[0]} rows for a batch of 1")
-        return _plain_failure(error, (outputs[0],), (1 << 20, 0))
+        return plain_failure(error, (outputs[0],), (1 << 20, 0))
 
     def _solve(self, state: State, failure: Failure) -> State | None:
         """The state with another image size or length, if the failing operation needs another number of elements."""
@@ -383,14 +373,6 @@ class _Search(Solver[State, Outcome, Failure]):
             is_positional &= value[0].literal is None
             texts += [replace(text, name=None) if is_positional else text for text in value]
         return tuple(texts)
-
-
-def _plain_failure(error: Exception, arguments: tuple[Any, ...], progress: tuple[int, int]) -> Failure:
-    """A failure outside of the model."""
-    return Failure(
-        error=error, module=None, module_arguments=(), function=None, arguments=arguments, source="", names={}, line=None,
-        progress=progress,
-    )  # fmt: skip
 
 
 def _marked_tensor(text: InputText, device: torch.device) -> Any:
