@@ -272,7 +272,7 @@ class _LabelSearch(Solver[State, Outcome, Failure]):
     def changes(self, state: State, failure: Failure) -> Iterator[State]:
         """Usual labels in place of those that the failing operation received, then their repairs with the same rows."""
         received = origins(list(failure.arguments)).intersection(self._names) or self._names
-        for name in received:
+        for name in filter(received.__contains__, self._names):
             for value in self.values(name):
                 yield with_value(state, value)
         for changed in islice(repairs(state, failure, _NO_FACTS), MAX_REPAIRS):
