@@ -35,12 +35,11 @@ from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, a
 from profiler_kit.loading.input_search.proposals import Value, proposals
 from profiler_kit.loading.input_search.recorder import CPU, META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
-from profiler_kit.loading.input_search.roles import Parameter, optional_parameters, required_parameters
+from profiler_kit.loading.input_search.roles import Parameter, forward_parameters
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_side, with_text
 from profiler_kit.loading.inputs import InputText, build_arguments
 from profiler_kit.loading.messages import reports
-from profiler_kit.loading.solve import Solved, Solver, combinations
-from profiler_kit.loading.vocabulary import Role
+from profiler_kit.loading.solve import MAX_CHANGED, Solved, Solver, combinations
 from profiler_kit.meta.batch import tensors_in
 from profiler_kit.meta.copies import cpu_copy, meta_copy
 
@@ -50,7 +49,7 @@ MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same 
 READS_VALUES: Final = "forward reads values, so only its first part was checked"
 TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
-MAX_OPTIONAL: Final = 2  # searches with further parameters
+_NAMES: Final = re.compile(r"[A-Za-z_]\w*")
 MAX_CPU_TRIALS: Final = 24
 MAX_CPU_PARAMETERS: Final = 50_000_000
 
@@ -71,62 +70,24 @@ def search_inputs(
     begin with, such as an image of the data set that a training script loads. With `corrects`, they are inputs that failed, and
     the search changes them as little as possible.
     """
-    names = frozenset(text.parameter or "" for text in start)
+    parameters = forward_parameters(model, frozenset(text.parameter or "" for text in start))
     facts = facts_of(model, arguments, options)
+    best: NoGuess | None = None
     trials = 0
-    for _ in range(1 + MAX_OPTIONAL):
-        search = _Searches(model, names, facts, seed, corrects=corrects, max_trials=max_trials)
+    for needs_batch in (True, False):
+        search = _Search(
+            model, parameters, facts, seed, needs_batch=needs_batch, corrects=corrects, max_trials=max_trials
+        )
         result = search.run(start)
         trials += result.trials
-        missing = search.missing_optional if isinstance(result, NoGuess) else frozenset()
-        if not missing or trials >= 2 * max_trials:
+        if isinstance(result, InputGuess):
+            return replace(result, trials=trials)
+        best = best or result
+        if result.is_unavoidable or (needs_batch and not search.refused_batch):
+            best = result
             break
-        names |= missing
-    return replace(result, trials=trials)
-
-
-class _Searches:
-    """The search with inputs that have a batch, then without one. `names` are parameters that need a value."""
-
-    def __init__(
-        self, model: nn.Module, names: frozenset[str], facts: Facts, seed: int, *, corrects: bool, max_trials: int
-    ) -> None:
-        self._model, self._facts, self._seed = model, facts, seed
-        self._corrects, self._max_trials = corrects, max_trials
-        self._parameters = required_parameters(model, names) or (Parameter(name="input", role=Role.DATA),)
-        self._failures: list[Failure] = []
-
-    def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
-        """The result, with the number of all trials."""
-        best: NoGuess | None = None
-        trials = 0
-        for needs_batch in (True, False):
-            search = _Search(
-                self._model, self._parameters, self._facts, self._seed, needs_batch=needs_batch, corrects=self._corrects,
-                max_trials=self._max_trials,
-            )  # fmt: skip
-            result = search.run(start)
-            trials += result.trials
-            self._failures += search.failures
-            if isinstance(result, InputGuess):
-                return replace(result, trials=trials)
-            best = best or result
-            if result.is_unavoidable or (needs_batch and not search.refused_batch):
-                best = result
-                break
-        assert best is not None
-        return replace(best, trials=trials)
-
-    @property
-    def missing_optional(self) -> frozenset[str]:
-        """Optional parameters that a failing line of forward reads while they are None."""
-        optional = optional_parameters(self._model) - {parameter.name for parameter in self._parameters}
-        return frozenset(
-            name
-            for failure in self._failures
-            for name in optional & set(re.findall(r"[A-Za-z_]\w*", failure.source))
-            if name in failure.names and failure.names[name] is None
-        )
+    assert best is not None
+    return replace(best, trials=trials)
 
 
 class _Search(Solver[State, Outcome, Failure]):
@@ -145,17 +106,13 @@ class _Search(Solver[State, Outcome, Failure]):
         super().__init__(max_trials=max_trials, seconds=MAX_SECONDS)
         self._corrects = corrects
         self._parameters = parameters
+        self._required = tuple(parameter for parameter in parameters if not parameter.is_optional)
         self._facts = facts
         self._model = model
         self._seed = seed
         self._runner = runner or MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
         self._strict = needs_batch
         self.refused_batch = False
-
-    @property
-    def failures(self) -> list[Failure]:
-        """The failures of all trials."""
-        return [outcome.failure for outcome in self.outcomes.values() if outcome.failure is not None]
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
         return self._run_from(self._first_states(start))
@@ -191,11 +148,12 @@ class _Search(Solver[State, Outcome, Failure]):
         return failure if has_repair else None
 
     def changes(self, state: State, failure: Failure) -> Iterator[State]:
-        """The inputs that solve a size, then those that differ in what `failure` suggests."""
+        """The inputs that solve a size, then those that differ in what `failure` suggests, then further ones."""
         solved = self._solve(state, failure)
         if solved is not None:
             yield solved
         yield from itertools.islice(repairs(state, failure, self._facts, corrects=self._corrects), 24)
+        yield from self._with_optional(state, failure)
 
     def ignores_unknowns(self, failure: Failure) -> bool:
         """Whether the failing code looks at no input."""
@@ -229,12 +187,27 @@ class _Search(Solver[State, Outcome, Failure]):
             parameter_name = text.parameter or ""
             by_name[parameter_name] = (*by_name.get(parameter_name, ()), text)
         choices: list[list[Value]] = []
-        for parameter in self._parameters:
-            values = proposals(parameter, self._parameters, self._facts, self._model)
+        for parameter in self._required:
+            values = proposals(parameter, self._required, self._facts, self._model)
             if parameter.name in by_name:
                 values.insert(0, by_name[parameter.name])
             choices.append(values)
-        return combinations(choices)
+        for chosen in combinations(choices):
+            given = iter(chosen)
+            yield tuple(() if parameter.is_optional else next(given) for parameter in self._parameters)
+
+    def _with_optional(self, state: State, failure: Failure) -> Iterator[State]:
+        """States with a value for an optional parameter that the failing line reads while it is None.
+
+        A variable that no branch has set depends on each of them.
+        """
+        read = None if isinstance(failure.error, UnboundLocalError) else set(_NAMES.findall(failure.source))
+        for index, parameter in enumerate(self._parameters):
+            name = parameter.name
+            is_missed = name in failure.names and failure.names[name] is None and (read is None or name in read)
+            if not state[index] and parameter.takes_none and is_missed:
+                for value in proposals(parameter, (*self._required, parameter), self._facts, self._model)[:MAX_CHANGED]:
+                    yield (*state[:index], value, *state[index + 1 :])
 
     def attempt(self, state: State) -> Outcome:
         """The outcome of a forward pass with the inputs `state`."""
@@ -248,18 +221,26 @@ class _Search(Solver[State, Outcome, Failure]):
         self.refused_batch |= type(error).__name__ == "LayerInputError"
         return outcome
 
+    def _passed(self, state: State) -> Iterator[tuple[Parameter, Value, bool]]:
+        """(parameter, value, whether it is passed by its position), without the optional parameters that are not passed."""
+        is_positional = True
+        for parameter, value in zip(self._parameters, state, strict=False):
+            is_positional &= bool(value) and not parameter.is_keyword
+            if value:
+                yield parameter, value, is_positional
+
     def _run(self, state: State) -> Outcome:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         if any(math.prod(text.shape) > MAX_ELEMENTS for value in state for text in value):
             return Outcome(failure=plain_failure(ValueError("an input of this size has no storage"), (), (0, 0)))
-        for parameter, value in zip(self._parameters, state, strict=True):
+        for parameter, value, is_positional in self._passed(state):
             positional, named = build_arguments((text, _marked_tensor(text, self._runner.device)) for text in value)
             argument = named[parameter.name] if named else positional[0]
-            if parameter.is_keyword:
-                kwargs[parameter.name] = argument
-            else:
+            if is_positional:
                 args.append(argument)
+            else:
+                kwargs[parameter.name] = argument
         return self._runner.run(tuple(args), kwargs)
 
     def _problem(self, state: State, outcome: Outcome) -> Failure | None:
@@ -367,11 +348,12 @@ class _Search(Solver[State, Outcome, Failure]):
     def _texts(self, state: State) -> tuple[InputText, ...]:
         """The ``-i`` texts of `state`: without names as long as positions are enough."""
         texts: list[InputText] = []
-        is_positional = True
-        for parameter, value in zip(self._parameters, state, strict=False):
-            is_positional &= not parameter.is_keyword and len(value) == 1 and value[0].name == parameter.name
-            is_positional &= value[0].literal is None
-            texts += [replace(text, name=None) if is_positional else text for text in value]
+        is_plain = True
+        for parameter, value, is_positional in self._passed(state):
+            is_plain &= (
+                is_positional and len(value) == 1 and value[0].name == parameter.name and value[0].literal is None
+            )
+            texts += [replace(text, name=None) if is_plain else text for text in value]
         return tuple(texts)
 
 
