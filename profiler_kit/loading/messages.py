@@ -59,7 +59,7 @@ _PATTERNS: Final[dict[Problem, str]] = {
 }  # fmt: skip
 # (the received number of dimensions, the needed one); of two needed ones, the last
 _RANKS: Final = re.compile(
-    r"expected (?:input to be )?(\d)-?D(?:[^0-9]{1,14}(\d)-?D)?.*?(?:got|received) (?:a )?(\d)-?D",
+    r"expected (?:\S+ to be )?(\d)-?D(?:[^0-9]{1,14}(\d)-?D)?.*?(?:got|received) (?:a )?(\d)-?D",
     re.IGNORECASE | re.DOTALL,
 )
 _OUT_OF_RANGE: Final = re.compile(

@@ -48,7 +48,7 @@ class MetaRunner:
         self.needs_batch = needs_batch
         self.device = device
         self._seed = seed
-        self._finished: set[int] = set()
+        self.finished: dict[int, None] = {}  # the leaf modules that finished in the last run, by id, in order
         for module in model.modules():
             if not any(True for _ in module.children()) and not isinstance(module, torch.jit.ScriptModule):
                 module.register_forward_hook(self._after)
@@ -58,7 +58,7 @@ class MetaRunner:
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome:
         """Call the model once. Raises out-of-memory errors."""
-        self._finished.clear()
+        self.finished.clear()
         self._outcome = outcome = Outcome()
         recorder = Recorder(outcome, time.thread_time() + RUN_S, self.device, needs_batch=self.needs_batch)
         state = restored_objects(self.model, args, kwargs)
@@ -70,11 +70,11 @@ class MetaRunner:
             if error.limit is not limit:
                 raise
             late = RuntimeError(str(error)).with_traceback(error.__traceback__)
-            outcome.failure = failure_of(late, recorder, len(self._finished))
+            outcome.failure = failure_of(late, recorder, len(self.finished))
         except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise
-            outcome.failure = failure_of(error, recorder, len(self._finished))
+            outcome.failure = failure_of(error, recorder, len(self.finished))
         return outcome
 
     @contextlib.contextmanager
@@ -95,7 +95,7 @@ class MetaRunner:
             check_layer_input(module, args)
 
     def _after(self, module: nn.Module, args: object, output: object) -> None:
-        self._finished.add(id(module))
+        self.finished[id(module)] = None
 
 
 def failure_of(error: BaseException, recorder: Recorder, finished: int = 0) -> Failure:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -36,10 +37,10 @@ from profiler_kit.loading.input_search.proposals import Value, proposals
 from profiler_kit.loading.input_search.recorder import CPU, META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
 from profiler_kit.loading.input_search.roles import Parameter, forward_parameters
-from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_side, with_text
+from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_dim, with_side, with_text
 from profiler_kit.loading.inputs import InputText, build_arguments
 from profiler_kit.loading.messages import reports
-from profiler_kit.loading.solve import MAX_CHANGED, Solved, Solver, combinations
+from profiler_kit.loading.solve import MAX_CHANGED, Solved, Solver, Unsolved, combinations
 from profiler_kit.meta.batch import tensors_in
 from profiler_kit.meta.copies import cpu_copy, meta_copy
 
@@ -49,6 +50,7 @@ MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same 
 READS_VALUES: Final = "forward reads values, so only its first part was checked"
 TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
+EXTRA_TRIALS: Final = 40  # for the sizes that the last failing operation depends on
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")
 MAX_CPU_TRIALS: Final = 24
 MAX_CPU_PARAMETERS: Final = 50_000_000
@@ -112,6 +114,7 @@ class _Search(Solver[State, Outcome, Failure]):
         self._seed = seed
         self._runner = runner or MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
         self._strict = needs_batch
+        self._solved: set[tuple[object, ...]] = set()  # the operations for which any dimension was tried
         self.refused_batch = False
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
@@ -119,6 +122,12 @@ class _Search(Solver[State, Outcome, Failure]):
 
     def _run_from(self, states: Iterable[State]) -> InputGuess | NoGuess:
         result = self.solve(states)
+        while isinstance(result, Unsolved):
+            self.max_trials = len(self.outcomes) + EXTRA_TRIALS
+            solved = self._solve_any(result.state, result.failure)
+            if solved is None:
+                break
+            result = self.solve([solved])
         if isinstance(result, Solved):
             return self._judged(result.state, result.outcome)
         state, failure = (result.state, result.failure) if result is not None else ((), None)
@@ -282,9 +291,24 @@ class _Search(Solver[State, Outcome, Failure]):
                     return changed
                 if self._needs_rows(changed) and self._is_past(pair := with_batch(changed, 2), failure):
                     return pair
-            found_state = self._bisect(state, text, failure, flat)
+            found_state = self._bisect(state, partial(with_side, text), len(text.shape), failure, flat)
             if found_state is not None:
                 return found_state
+        return None
+
+    def _solve_any(self, state: State, failure: Failure) -> State | None:
+        """The state with another size of one dimension, on which the wrong size depends; once for each operation."""
+        texts = texts_by_name(state)
+        sizes = [m for m in mismatches(failure, frozenset(texts)) if isinstance(m, SizeMismatch)]
+        if failure.position in self._solved or ignores_input(failure):
+            return None
+        self._solved.add(failure.position)
+        for name in sorted(sizes[0].names & texts.keys()) if sizes else ():
+            text = texts[name]
+            for dim in range(1, len(text.shape)) if len(text.shape) > 2 and not text.is_whole else ():
+                solved = self._bisect(state, partial(with_dim, text, dim), len(text.shape), failure, sizes[0])
+                if solved is not None:
+                    return solved
         return None
 
     def _is_past(self, state: State, failure: Failure) -> bool:
@@ -299,30 +323,34 @@ class _Search(Solver[State, Outcome, Failure]):
         failure = self.outcome(state).failure
         return failure is not None and reports(failure.error, "single_row")
 
-    def _bisect(self, state: State, text: InputText, failure: Failure, flat: SizeMismatch) -> State | None:
-        low, high = 1, 1024 if len(text.shape) > 3 else 1 << 17
-        for _ in range(MAX_BISECTIONS + (6 if len(text.shape) == 3 else 0)):
+    def _bisect(
+        self, state: State, resized: Callable[[int], InputText], rank: int, failure: Failure, flat: SizeMismatch
+    ) -> State | None:
+        """The state with ``resized(size)`` that gets past `failure`; None if `flat` does not depend on the size."""
+        low, high = 1, 1024 if rank > 3 else 1 << 17
+        for _ in range(MAX_BISECTIONS + (6 if rank == 3 else 0)):
             if low > high or self.is_over:
                 return None
             side = (low + high) // 2
-            changed = with_text(state, with_side(text, side))
+            changed = with_text(state, resized(side))
             if self._is_past(changed, failure):
                 return changed
-            problem = self._problem(changed, self.outcome(changed))
-            sizes = (
-                [
-                    m
-                    for m in mismatches(problem, frozenset((text.name or "",)))
-                    if isinstance(m, SizeMismatch) and m.need == flat.need
-                ]
-                if problem is not None and problem.position == failure.position
-                else []
-            )
-            if sizes and sizes[0].got > flat.need:
+            got = self._got(changed, failure, flat)
+            if got == flat.got and changed != state:
+                return None
+            if got is not None and got > flat.need:
                 high = side - 1
             else:  # too small, or failed earlier because a map vanished
                 low = side + 1
         return None
+
+    def _got(self, state: State, failure: Failure, flat: SizeMismatch) -> int | None:
+        """The size that the failing operation of `failure` got instead of that in `flat`; None if another operation failed."""
+        problem = self._problem(state, self.outcome(state))
+        if problem is None or problem.position != failure.position:
+            return None
+        sizes = mismatches(problem, frozenset(texts_by_name(state)))
+        return next((m.got for m in sizes if isinstance(m, SizeMismatch) and m.need == flat.need), None)
 
     def _with_preferred_form(self, state: State, outcome: Outcome) -> tuple[State, Outcome]:
         """`state` in the form in which its author would write it, if that runs too."""

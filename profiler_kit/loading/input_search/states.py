@@ -43,11 +43,14 @@ def with_value(state: State, value: Value) -> State:
 
 def with_size(text: InputText, dim: int, size: int) -> InputText:
     """`text` with another size in dimension `dim`; images stay square."""
-    if len(text.shape) in (4, 5) and dim >= len(text.shape) - 2:
-        return with_side(text, size)
-    shape = list(text.shape)
-    shape[dim] = size
-    return replace(text, shape=tuple(shape))
+    return (
+        with_side(text, size) if len(text.shape) in (4, 5) and dim >= len(text.shape) - 2 else with_dim(text, dim, size)
+    )
+
+
+def with_dim(text: InputText, dim: int, size: int) -> InputText:
+    """`text` with another size in dimension `dim` alone."""
+    return replace(text, shape=(*text.shape[:dim], size, *text.shape[dim + 1 :]))
 
 
 def with_side(text: InputText, size: int) -> InputText:
