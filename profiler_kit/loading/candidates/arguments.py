@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -16,9 +17,11 @@ from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass, is_module_class
 from profiler_kit.loading.candidates.configs import (
     DATA_FIELD,
+    AssumedConfig,
     assumed_config,
     config_class_of,
     configuration_names,
+    fields_of,
     is_config,
     is_config_parameter,
     stated_config,
@@ -83,8 +86,10 @@ def repairs(error: BaseException, arguments: Arguments, name: str, binder: Binde
     A global name or a field of a configuration gets its usual value, an assumed number becomes a sequence or a tensor.
     """
     assumed = {key: arguments.bound[key] for key in arguments.assumed if key in arguments.bound}
+    configs = [fields_of(v) for v in arguments.bound.values() if is_config(v) or isinstance(v, AssumedConfig)]
+    stated = dict(ChainMap(dict(arguments.bound), *map(dict, configs)))
     for cause in causes(error):
-        for key, value in alternatives(cause, assumed, arguments.bound):
+        for key, value in alternatives(cause, assumed, stated):
             yield Assumption(kind="argument", name=key, value=value, text=_text(value), owner=name)
         if isinstance(cause, UnavailableError) or (isinstance(cause, NameError) and cause.name):
             missing = str(cause.name)
@@ -158,6 +163,7 @@ class Binder:
         if generic:
             self._complete_configs(signature, result)
         self._add_stated(factory, name, signature, result)
+        self._add_repaired(name, signature, result)
         missing = []
         values_by_name = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
         for required in missing_arguments(factory, result.bound):
@@ -191,6 +197,16 @@ class Binder:
                 result.kwargs[key] = result.bound[key] = value
                 result.assumed += (key,)
 
+    def _add_repaired(self, name: str, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
+        """Add the arguments that failed calls of `name` showed, in place of others."""
+        for assumption in self.assumptions:
+            key, value = assumption.name, assumption.value
+            if assumption.kind != "argument" or assumption.owner != name or key not in signature:
+                continue
+            value = value.to(torch.get_default_device()) if isinstance(value, Tensor) else value
+            result.kwargs[key] = result.bound[key] = value
+            result.assumed = tuple(dict.fromkeys((*result.assumed, key)))
+
     def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
         """Give sizes of 0, as of an empty vocabulary or a required option, their usual value: no layer has size 0.
 
@@ -221,10 +237,6 @@ class Binder:
         generic: bool,
         depth: int,
     ) -> Any:
-        for assumption in self.assumptions:
-            if (assumption.kind, assumption.owner, assumption.name) == ("argument", name, parameter.name):
-                value = assumption.value
-                return value.to(torch.get_default_device()) if isinstance(value, Tensor) else value
         if takes_config(parameter, factory) or config_class_of(parameter.annotation, self.names) is not None:
             return assumed_config(parameter, factory, self.names, self.evaluator.session.target)
         blocks = [c.value for c in self.classes.values() if c.role != "loss" and c.name != name and c.looks_like_part]

@@ -13,6 +13,7 @@ import torch
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.signatures import defining_callable
+from profiler_kit.loading.messages import reports
 from profiler_kit.loading.program.names import attribute_paths, attributes_read
 from profiler_kit.loading.program.reading import function_node
 from profiler_kit.loading.vocabulary import concept_of, is_concept, number_of
@@ -200,9 +201,6 @@ def _holds(tests: list[Any], name: str, value: int, bound: Mapping[str, Any]) ->
         return True  # the assertion is about something else than sizes
 
 
-_NEEDS_SEQUENCE: Final = re.compile(
-    r"has no len\(\)|not iterable|not subscriptable|non-iterable|non-sequence|\b(tuple|list|sequence|iterable)\b", re.I
-)
 _USUAL_STAGES: Final = 4  # of hierarchical networks, such as ResNet and Swin
 _USUAL_LENGTH: Final = 2
 _LAYER_CHANNELS: Final = 64
@@ -218,14 +216,14 @@ def alternatives(
     The parameter is the one that the message or the failing line names, or the only one. A sequence is as long as those in
     `bound`, or has one item for each of the usual stages. A table holds an embedding for each token.
     """
-    text = error_text(error)
     if not isinstance(error, (TypeError, AssertionError, ValueError, AttributeError, IndexError)):
         return
     sizes = [name for name, value in assumed.items() if type(value) is int]
-    context = f"{text} {_failing_line(error)} {user_source(error)}"
-    if not isinstance(error, (AttributeError, IndexError)) and _NEEDS_SEQUENCE.search(text):
+    context = f"{error_text(error)} {_failing_line(error)} {user_source(error)}"
+    if not isinstance(error, (AttributeError, IndexError)) and reports(error, "needs_sequence"):
         for name in _named(sizes, context) or (sizes if len(sizes) == 1 else []):
-            yield name, _sequence(name, assumed[name], bound, text)
+            items = _sequence(name, assumed[name], bound)
+            yield name, tuple(items) if reports(error, "needs_tuple") else items
             break
     if isinstance(error, (AttributeError, AssertionError)):
         for name in _named([name for name, value in assumed.items() if isinstance(value, (int, float))], context):
@@ -236,12 +234,11 @@ def _named(names: Iterable[str], text: str) -> list[str]:
     return [name for name in names if re.search(rf"\b{re.escape(name)}\b", text)]
 
 
-def _sequence(name: str, size: int, bound: Mapping[str, Any], message: str) -> Any:
+def _sequence(name: str, size: int, bound: Mapping[str, Any]) -> list[int]:
     lengths = [len(value) for key, value in bound.items() if key != name and isinstance(value, (list, tuple)) and value]
     length = lengths[0] if lengths else _USUAL_STAGES if is_concept(name, "layers") else _USUAL_LENGTH
     # a sequence of channels describes layers, not an image
-    items = [max(size, _LAYER_CHANNELS) if "channel" in name.lower() else size] * length
-    return tuple(items) if "tuple" in message else items
+    return [max(size, _LAYER_CHANNELS) if "channel" in name.lower() else size] * length
 
 
 def _failing_line(error: BaseException) -> str:
