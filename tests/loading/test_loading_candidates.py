@@ -165,10 +165,8 @@ class Net(nn.Module):
         self.fc = nn.Linear(opt.embed_dim, opt.classes)
     def forward(self, ids):
         return self.fc(self.table(ids))
-def options():
-    return dict(embed_dim=300, classes=7, layers=2, heads=4)
 """
-    write({"net.py": HEAD + text})
+    write({"net.py": HEAD + text, "train.py": "OPTIONS = dict(embed_dim=300, classes=7, layers=2, heads=4)\n"})
     target = load(TargetSpec(spec="net.py"), device="meta")
     (choice,) = [choice for choice in target.info.choices if choice.subject == "arguments"]
     assert tuple(target.model.get_submodule("table").weight.shape)[1] == 300

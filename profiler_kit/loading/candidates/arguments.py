@@ -163,7 +163,6 @@ class Binder:
         if generic:
             self._complete_configs(signature, result)
         self._add_stated(factory, name, signature, result)
-        self._add_repaired(name, signature, result)
         missing = []
         values_by_name = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
         for required in missing_arguments(factory, result.bound):
@@ -181,6 +180,7 @@ class Binder:
             raise MissingArgumentsError(
                 tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None)
             )
+        self._add_repaired(name, signature, result)
         return result
 
     def _add_stated(
