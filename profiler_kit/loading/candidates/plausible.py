@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -219,7 +218,7 @@ def alternatives(
     if not isinstance(error, (TypeError, AssertionError, ValueError, AttributeError, IndexError)):
         return
     sizes = [name for name, value in assumed.items() if type(value) is int]
-    context = f"{error_text(error)} {_failing_line(error)} {user_source(error)}"
+    context = f"{error_text(error)} {user_source(error)}"
     if not isinstance(error, (AttributeError, IndexError)) and reports(error, "needs_sequence"):
         for name in _named(sizes, context) or (sizes if len(sizes) == 1 else []):
             items = _sequence(name, assumed[name], bound)
@@ -239,11 +238,3 @@ def _sequence(name: str, size: int, bound: Mapping[str, Any]) -> list[int]:
     length = lengths[0] if lengths else _USUAL_STAGES if is_concept(name, "layers") else _USUAL_LENGTH
     # a sequence of channels describes layers, not an image
     return [max(size, _LAYER_CHANNELS) if "channel" in name.lower() else size] * length
-
-
-def _failing_line(error: BaseException) -> str:
-    """The text of the line that raised `error`."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return linecache.getline(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno) if traceback else ""
