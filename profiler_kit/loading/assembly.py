@@ -67,9 +67,10 @@ def _with_model_label(
         loader = replace(inputs.loader, label_parameter=name) if inputs.loader is not None else None
         note = Note(subject="labels", text=f"{name} from the batch, {purpose}")
         return replace(inputs, value=inputs.value.with_label(name), loader=loader, notes=(*inputs.notes, note)), losses
-    label = model_label.make(spec.seed, device)
-    batch = Batch(args=inputs.value.args, kwargs={**inputs.value.kwargs, name: label}, labels=inputs.value.labels)
-    note = Note(subject="labels", text=f"random {model_label.text}, {purpose}")
+    label = model_label.label
+    kwargs = {**inputs.value.kwargs, name: label.as_input(spec.seed, device)}
+    batch = Batch(args=inputs.value.args, kwargs=kwargs, labels=inputs.value.labels)
+    note = Note(subject="labels", text=f"random {label.text}, {purpose}")
     return replace(inputs, value=batch, notes=(*inputs.notes, note)), losses
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import shlex
-import sys
 import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,14 +16,14 @@ from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.input_check import input_texts, missing_inputs
 from profiler_kit.loading.input_search.layers import dims_text, needed_shape
+from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.messages import Problem, reports
 from profiler_kit.loading.validation import AMP_DTYPES
-from profiler_kit.meta.batch import Batch, forward_of, map_batch, tensors_in
+from profiler_kit.meta.batch import forward_of, map_batch, tensors_in
 from profiler_kit.meta.copies import meta_copy
-from profiler_kit.meta.device_moves import moves_redirected
 from profiler_kit.user_code.locations import (
     is_out_of_memory,
     library_place,
@@ -33,12 +31,10 @@ from profiler_kit.user_code.locations import (
     user_place,
     user_source,
 )
-from profiler_kit.user_code.restoration import restored_objects
 
 if TYPE_CHECKING:
     from profiler_kit.loading.model import Target
 
-_META: Final = torch.device("meta")
 _TRIALS: Final = 60  # of the search for a hint
 
 
@@ -230,8 +226,7 @@ def _explain_shapes(target: Target, error: Exception, inner: _Call | None, where
         mismatch = f"got {dims_text(tuple(layer_input.shape))}, needs {dims_text(needed)}"
     else:
         mismatch = one_line_message(error)
-    trial = _Trial(target)
-    finished = trial.finished_modules()
+    finished = _finished_modules(target)
     message = f"shape mismatch in {_label(target, inner.module)}: {mismatch}"
     if finished:
         listed = finished if len(finished) <= 4 else ["...", *finished[-3:]]
@@ -265,43 +260,16 @@ def _working_inputs(target: Target) -> str | None:
     return f"{plural}: {command}"
 
 
-class _Trial:
-    """A forward pass of a meta copy of the target, to find the failing module."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-        self._batch = map_batch(target.batch, lambda t: t.to("meta"), lambda t: t)
-        try:
-            self._model: nn.Module | None = meta_copy(target.model)
-        except KitError:
-            self._model = None  # a model that cannot be copied is explained without a trial
-
-    def finished_modules(self) -> list[str]:
-        """Paths of the leaf modules that finished before the failure; empty if the copy does not fail."""
-        if self._model is None:
-            return []
-        finished: list[str] = []
-        for path, module in self._model.named_modules():
-            if path and not list(module.children()):
-                module.register_forward_hook(lambda *_, path=path: finished.append(path))
-        return [] if self._runs(self._batch) else list(dict.fromkeys(finished))
-
-    def _runs(self, batch: Batch) -> bool:
-        if self._model is None:
-            return False
-        try:
-            with (
-                torch.no_grad(),
-                contextlib.redirect_stdout(sys.stderr),
-                moves_redirected(_META, join=True),
-                restored_objects(self._model, batch.args, batch.kwargs),
-            ):
-                self._model(*batch.args, **batch.kwargs)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            return False
-        return True
+def _finished_modules(target: Target) -> list[str]:
+    """Paths of the leaf modules that finish before a forward pass on meta fails; empty if it does not fail there."""
+    try:
+        runner = MetaRunner(meta_copy(target.model), needs_batch=False)
+    except KitError:
+        return []  # a model that cannot be copied is explained without a trial
+    batch = map_batch(target.batch, lambda t: t.to("meta"), lambda t: t)
+    failure = runner.run(batch.args, batch.kwargs).failure
+    paths = {id(module): path for path, module in runner.model.named_modules()}
+    return [paths[module] for module in runner.finished if paths.get(module)] if failure is not None else []
 
 
 def _explain_dtypes(target: Target, error: Exception, inner: _Call | None, where: str | None) -> TargetError | None:

@@ -12,6 +12,7 @@ Problem = Literal[
     "copies_meta", "reads_values", "no_meta_kernel", "cuda_only", "missing_device", "device_mix", "device_assert",
     "needs_bfloat16", "single_row", "wrong_call", "missing_argument", "shapes", "same_sizes", "too_small", "one_item_more",
     "needs_integers", "needs_floats", "needs_bools", "needs_number", "needs_array", "needs_list", "needs_flag", "needs_none",
+    "needs_sequence", "needs_tuple",
     "hooks_refused",
 ]  # fmt: skip
 _PATTERNS: Final[dict[Problem, str]] = {
@@ -53,13 +54,16 @@ _PATTERNS: Final[dict[Problem, str]] = {
     "needs_array": r"numpy|ndarray|\bnp\.|\b(Long|Float|Int|Double)Tensor\(|from_numpy|TensorOptions",
     "needs_list": r"must be tuple of Tensors|expects? a (list|tuple|sequence) of|argument 'tensors'|unpack"
     r"|index \d+ is out of bounds",
+    "needs_sequence": r"(?i)has no len\(\)|not iterable|not subscriptable|non-iterable|non-sequence"
+    r"|\b(tuple|list|sequence|iterable)\b",
+    "needs_tuple": r"tuple",
     "needs_flag": r"ambiguous",
     "hooks_refused": r"saved tensor hooks",  # of torch.func derivatives
     "needs_none": r"(?s)Tensor.*has no attribute|has no attribute.*Tensor",
 }  # fmt: skip
 # (the received number of dimensions, the needed one); of two needed ones, the last
 _RANKS: Final = re.compile(
-    r"expected (?:input to be )?(\d)-?D(?:[^0-9]{1,14}(\d)-?D)?.*?(?:got|received) (?:a )?(\d)-?D",
+    r"expected (?:\S+ to be )?(\d)-?D(?:[^0-9]{1,14}(\d)-?D)?.*?(?:got|received) (?:a )?(\d)-?D",
     re.IGNORECASE | re.DOTALL,
 )
 _OUT_OF_RANGE: Final = re.compile(

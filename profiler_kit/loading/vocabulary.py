@@ -66,13 +66,13 @@ class Concept:
 
 def _classes(bound: Arguments) -> int:
     """1000 classes for images of ImageNet's size, otherwise 10."""
-    size = _first_number(bound, "image size")
+    size = number_of(bound, "image size")
     return 1000 if size is not None and size >= 128 else 10
 
 
 def _width(bound: Arguments) -> int:
     """The model's width among the bound arguments, otherwise 256."""
-    return _first_number(bound, "width") or 256
+    return number_of(bound, "width") or 256
 
 
 def _heads(bound: Arguments) -> int:
@@ -81,10 +81,11 @@ def _heads(bound: Arguments) -> int:
 
 
 def _head_width(bound: Arguments) -> int:
-    return max(1, _width(bound) // max(_first_number(bound, "heads") or _heads(bound), 1))
+    return max(1, _width(bound) // max(number_of(bound, "heads") or _heads(bound), 1))
 
 
-def _first_number(bound: Arguments, concept: str) -> int | None:
+def number_of(bound: Arguments, concept: str) -> int | None:
+    """The first whole number among the arguments with this meaning; None without one."""
     sizes = (value for name, value in bound.items() if type(value) is int and is_concept(name, concept))
     return next(sizes, None)
 

@@ -156,6 +156,24 @@ def test_values_that_nothing_gives_are_usual_ones_and_announced(write: Write) ->
     )
 
 
+def test_an_assumed_number_becomes_the_table_that_the_constructor_reads(write: Write) -> None:
+    text = """
+class Net(nn.Module):
+    def __init__(self, embedding_matrix, opt):
+        super().__init__()
+        self.table = nn.Embedding.from_pretrained(torch.as_tensor(embedding_matrix), freeze=True)
+        self.fc = nn.Linear(opt.embed_dim, opt.classes)
+    def forward(self, ids):
+        return self.fc(self.table(ids))
+"""
+    write({"net.py": HEAD + text, "train.py": "OPTIONS = dict(embed_dim=300, classes=7, layers=2, heads=4)\n"})
+    target = load(TargetSpec(spec="net.py"), device="meta")
+    (choice,) = [choice for choice in target.info.choices if choice.subject == "arguments"]
+    assert tuple(target.model.get_submodule("table").weight.shape)[1] == 300
+    assert target.info.confidence.arguments == "assumed"
+    assert "embedding_matrix" in choice.value
+
+
 def test_sizes_of_a_script_that_do_not_build_are_not_dropped_without_a_word(write: Write) -> None:
     net = module("Net", "hidden_dim", "hidden_dim").replace(
         "super().__init__()", "super().__init__(); assert hidden_dim < 512"

@@ -682,6 +682,42 @@ def test_an_optional_input_that_forward_reads_is_needed() -> None:
     assert found == ["1,3,256,256", "1,3,256,256"]
 
 
+class Branches(nn.Module):
+    """A network that gives no output unless one of its optional inputs is passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(30, 8)
+
+    def forward(self, ids: Tensor, items: Tensor | None = None, positive: Tensor | None = None) -> Tensor:
+        if items is not None:
+            scores = self.embedding(ids) @ self.embedding(items).transpose(2, 1)
+        elif positive is not None:
+            scores = self.embedding(ids) * self.embedding(positive)
+        return scores
+
+
+def test_a_variable_that_no_branch_sets_needs_an_optional_input() -> None:
+    assert guessed(Branches()) == ["1,128:int64[0:30]", "1,128:int64[0:30]"]
+
+
+class GraphSeries(nn.Module):
+    """Four dimensions that are no image: (batch, nodes, steps, features), of which the last layer fixes the steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(5, 8, (1, 3)), nn.Linear(10 * 8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        steps = self.conv(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        return self.last(steps.reshape(steps.shape[0], steps.shape[1], -1))
+
+
+def test_one_of_four_dimensions_has_its_own_size() -> None:
+    (text,) = guessed(GraphSeries())
+    assert (text.split(",")[2], text.split(",")[3]) == ("12", "5")
+
+
 class Asserts(nn.Module):
     def __init__(self) -> None:
         super().__init__()

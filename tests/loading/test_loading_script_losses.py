@@ -111,6 +111,20 @@ def test_the_loss_of_the_training_loop_is_used(lines: str, name: str, kind: str,
         assert 0 <= float(label.min()) <= float(label.max()) <= 1
 
 
+@pytest.mark.parametrize(
+    ("loss", "shape"),
+    [
+        ("F.smooth_l1_loss(model(data)[:, :3], target)", (5, 3)),  # the failed operation shows the size
+        ("F.mse_loss(model(data)[:, :2].unsqueeze(1), target)", (5, 1, 2)),  # and the number of dimensions
+    ],
+)
+def test_labels_get_the_size_that_the_loss_needs(loss: str, shape: tuple[int, ...]) -> None:
+    target = load_text(train_script(f"{loss}.backward()"), "3,6", batch=5)
+    _, (label,) = step(target)
+    assert tuple(label.shape) == shape
+    assert target.info.confidence.loss == "derived"
+
+
 def test_every_device_uses_the_same_loss_and_labels() -> None:
     text = train_script("loss = F.cross_entropy(model(data), target)", "loss.backward()")
     first, second = load_text(text, "3,6"), load_text(text, "3,6")

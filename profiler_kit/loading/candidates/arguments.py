@@ -5,19 +5,23 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import ModuleClass, is_module_class
 from profiler_kit.loading.candidates.configs import (
     DATA_FIELD,
+    AssumedConfig,
     assumed_config,
     config_class_of,
     configuration_names,
+    fields_of,
     is_config,
     is_config_parameter,
     stated_config,
@@ -28,9 +32,9 @@ from profiler_kit.loading.candidates.hyperparameters import stated_arguments
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import (
     UNKNOWN,
+    alternatives,
     chosen_value,
     plausible_value,
-    sequence_instead,
 )
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
@@ -62,57 +66,68 @@ class Arguments:
     errors: tuple[BaseException, ...] = ()
 
 
+AssumedKind = Literal["argument", "global", "field"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assumption:
+    """The value of an unknown that a failed call showed: an argument of `owner`, a global name, a field of a configuration."""
+
+    kind: AssumedKind
+    name: str
+    value: Any = field(compare=False)
+    text: str  # of the value, which compares them
+    owner: str = ""
+
+
+def repairs(error: BaseException, arguments: Arguments, name: str, binder: Binder) -> Iterator[Assumption]:
+    """What may repair the call of `name` with `arguments`, which raised `error`.
+
+    A global name or a field of a configuration gets its usual value, an assumed number becomes a sequence or a tensor.
+    """
+    assumed = {key: arguments.bound[key] for key in arguments.assumed if key in arguments.bound}
+    configs = [fields_of(v) for v in arguments.bound.values() if is_config(v) or isinstance(v, AssumedConfig)]
+    stated = dict(ChainMap(dict(arguments.bound), *map(dict, configs)))
+    for cause in causes(error):
+        for key, value in alternatives(cause, assumed, stated):
+            yield Assumption(kind="argument", name=key, value=value, text=_text(value), owner=name)
+        if isinstance(cause, UnavailableError) or (isinstance(cause, NameError) and cause.name):
+            missing = str(cause.name)
+            value = plausible_value(missing, binder.assumed("global"))
+            if value is not UNKNOWN and value is not None:
+                yield Assumption(kind="global", name=missing, value=value, text=_text(value))
+            return
+        if isinstance(cause, AttributeError) and cause.name and is_config(cause.obj):
+            value = plausible_value(cause.name, binder.assumed("field"))
+            value = False if value is UNKNOWN else value
+            yield Assumption(kind="field", name=cause.name, value=value, text=_text(value))
+            return
+
+
+def _text(value: object) -> str:
+    return f"tensor {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binder:
-    """Finds the arguments of candidates of one target. `texts`: those of ``--kw``. `generic`: unknown parameters are sizes."""
+    """Finds the arguments of candidates of one target. `texts`: those of ``--kw``. `generic`: unknown parameters are sizes.
+
+    `assumptions`: what failed calls showed.
+    """
 
     names: Mapping[str, Any]
     classes: Mapping[str, ModuleClass]
     evaluator: Evaluator
     texts: Mapping[str, Any]
-    fields: dict[str, Any] = field(default_factory=dict)
-    globals: dict[str, Any] = field(default_factory=dict)
-    changed: dict[tuple[str, str], Any] = field(default_factory=dict)
-    latest: dict[str, Arguments] = field(default_factory=dict)
+    assumptions: tuple[Assumption, ...] = ()
 
-    def complete(self, error: BaseException, module_names: dict[str, Any], name: str) -> bool:
-        """Supply the value that `error` says the call of `name` misses; whether that is possible.
-
-        A global name or a field of a configuration gets its usual value, and an assumed size becomes a sequence of sizes.
-        """
-        arguments = self.latest.get(name)
-        for cause in causes(error):
-            if arguments is not None:
-                assumed = {key: arguments.bound[key] for key in arguments.assumed if key in arguments.bound}
-                change = sequence_instead(cause, assumed, arguments.bound)
-                if change is not None and (name, change[0]) not in self.changed:
-                    self.changed[name, change[0]] = change[1]
-                    return True
-            if isinstance(cause, UnavailableError) or (isinstance(cause, NameError) and cause.name):
-                name = str(cause.name)
-                value = plausible_value(name, self.globals)
-                if value is UNKNOWN or value is None or name in self.globals:
-                    return False
-                self.globals[name] = module_names[name] = value
-                return True
-            if (
-                isinstance(cause, AttributeError)
-                and cause.name
-                and is_config(cause.obj)
-                and cause.name not in self.fields
-            ):
-                value = plausible_value(cause.name, self.fields)
-                self.fields[cause.name] = False if value is UNKNOWN else value
-                return True
-        return False
+    def assumed(self, kind: AssumedKind) -> dict[str, Any]:
+        """The values of all assumptions of `kind`, by name."""
+        return {assumption.name: assumption.value for assumption in self.assumptions if assumption.kind == kind}
 
     def bind(self, candidate: Candidate, *, generic: bool = False, depth: int = 0) -> Arguments:
         """The arguments for the value of `candidate`. Raises MissingArgumentsError."""
-        arguments = self._bind(
-            candidate.value, candidate.name, candidate.site, self.texts, generic=generic, depth=depth
-        )
-        self.latest[candidate.name] = arguments
-        return arguments
+        return self._bind(candidate.value, candidate.name, candidate.site, self.texts, generic=generic, depth=depth)
 
     def _bind(
         self,
@@ -141,10 +156,10 @@ class Binder:
         for key, value in result.bound.items():
             changed = with_usual_values(value, unset=()) if key in signature else ()
             result.assumed += tuple(f"{key}.{item}" for item in changed)
-            for field_name, item in self.fields.items():
+            for field_name, item in self.assumed("field").items():
                 if is_config(value) and not hasattr(value, field_name):
                     setattr(value, field_name, item)
-        result.assumed += (*self.globals, *self.fields)
+        result.assumed += (*self.assumed("global"), *self.assumed("field"))
         if generic:
             self._complete_configs(signature, result)
         self._add_stated(factory, name, signature, result)
@@ -165,6 +180,7 @@ class Binder:
             raise MissingArgumentsError(
                 tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None)
             )
+        self._add_repaired(name, signature, result)
         return result
 
     def _add_stated(
@@ -180,6 +196,16 @@ class Binder:
             if signature[key].kind is not inspect.Parameter.POSITIONAL_ONLY:
                 result.kwargs[key] = result.bound[key] = value
                 result.assumed += (key,)
+
+    def _add_repaired(self, name: str, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
+        """Add the arguments that failed calls of `name` showed, in place of others."""
+        for assumption in self.assumptions:
+            key, value = assumption.name, assumption.value
+            if assumption.kind != "argument" or assumption.owner != name or key not in signature:
+                continue
+            value = value.to(torch.get_default_device()) if isinstance(value, Tensor) else value
+            result.kwargs[key] = result.bound[key] = value
+            result.assumed = tuple(dict.fromkeys((*result.assumed, key)))
 
     def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
         """Give sizes of 0, as of an empty vocabulary or a required option, their usual value: no layer has size 0.
@@ -211,8 +237,6 @@ class Binder:
         generic: bool,
         depth: int,
     ) -> Any:
-        if (name, parameter.name) in self.changed:
-            return self.changed[name, parameter.name]
         if takes_config(parameter, factory) or config_class_of(parameter.annotation, self.names) is not None:
             return assumed_config(parameter, factory, self.names, self.evaluator.session.target)
         blocks = [c.value for c in self.classes.values() if c.role != "loss" and c.name != name and c.looks_like_part]

@@ -29,6 +29,7 @@ from profiler_kit.loading.program.places import Place
 from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.scripts.placeholders import Placeholder
 from profiler_kit.loading.vocabulary import is_concept
+from profiler_kit.user_code.reachable import object_attributes
 
 _CONFIG_CLASS: Final = re.compile(
     r"(Config|Configuration|Conf|Cfg|Args|Arguments|Options|Opts|H[Pp]arams|Hyper[Pp]arameters|Params|Settings)$"
@@ -77,6 +78,13 @@ def is_config(value: object) -> bool:
     return (
         attributes_of(value) is not None and not callable(value) and not isinstance(value, (ModuleType, AssumedConfig))
     )
+
+
+def fields_of(config: object) -> Mapping[str, Any]:
+    """The fields of a configuration, which may be a mapping; of an assumed one also those that nothing has read."""
+    if isinstance(config, AssumedConfig):
+        return {**config.presets, **vars(config)}
+    return config if isinstance(config, Mapping) else object_attributes(config)
 
 
 def config_class_of(annotation: Any, names: Mapping[str, Any]) -> type | None:

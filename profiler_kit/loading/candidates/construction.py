@@ -9,10 +9,11 @@ from itertools import chain
 from typing import Any, Final
 
 from torch import nn
+from torch.nn.modules.module import register_module_module_registration_hook
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.announcement import Decision, join_words, value_text
-from profiler_kit.loading.candidates.arguments import Arguments, Binder
+from profiler_kit.loading.candidates.arguments import Arguments, Assumption, Binder, repairs
 from profiler_kit.loading.candidates.building import (
     NotAModelError,
     check_names,
@@ -30,13 +31,14 @@ from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.loading.scripts.source import Source
+from profiler_kit.loading.solve import Progress, Solved, Solver
 from profiler_kit.records.notes import Choice, Confidence, plain_notes
 from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 MAX_BUILDS: Final = 8
 _MAX_MISSING_PACKAGES: Final = 3  # candidates that fail for this reason, before the others are not tried
 _MAX_SLOW_BUILDS: Final = 3  # fit into the time limit of a load
-_MAX_COMPLETIONS: Final = 12  # missing names and fields of one candidate
+_MAX_COMPLETIONS: Final = 16  # builds of one candidate
 _BUILD_LIMIT_S: Final = 60.0  # no new candidate is tried after this time; a backstop, MAX_BUILDS is the rule
 _LISTED_VALUES: Final = 3
 LAST_RESORT: Final = ("part", "loss")
@@ -50,6 +52,20 @@ class Selection:
     built: BuiltModel
     confidence: Confidence = field(default_factory=Confidence)
     choices: tuple[Choice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildFailure:
+    """Why a build with `arguments` failed. `progress`: (the number of modules that were registered before, 0)."""
+
+    error: TargetError
+    arguments: Arguments
+    progress: Progress
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """The same for failures that differ in nothing."""
+        return (self.error.message, self.error.where)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -139,32 +155,29 @@ class Construction:
         return candidate.site.where if candidate.site is not None else self.source.at(candidate.line)
 
     def _completed_build(self, candidate: Candidate, *, generic: bool) -> Selection:
-        """`_build`, again with usual values for missing names and fields, and with sequences for sizes."""
-        for _ in range(_MAX_COMPLETIONS):
-            try:
-                return self._build(candidate, generic=generic)
-            except UsageError:
-                raise
-            except TargetError as error:
-                if self.source.attr is None and uses_missing_package(error):
-                    raise
-                if not self.binder.complete(error, vars(self.source.module), candidate.name):
-                    raise
-        return self._build(candidate, generic=generic)
+        """The first build that succeeds, with values for what failed builds miss. Raises TargetError."""
+        result = _Builds(self, candidate, generic=generic).solve([()])
+        if isinstance(result, Solved):
+            assert isinstance(result.outcome, Selection)
+            return result.outcome
+        assert result is not None
+        raise result.failure.error from result.failure.error.__cause__
 
-    def _build(self, candidate: Candidate, *, generic: bool) -> Selection:
-        source, binder, spec, where = self.source, self.binder, self.source.spec, self._place(candidate)
+    def build(self, candidate: Candidate, binder: Binder, *, generic: bool) -> Selection | BuildFailure:
+        """The model that `candidate` builds with the assumptions of `binder`, or why that fails. Raises UsageError."""
+        spec, where = self.source.spec, self._place(candidate)
+        if candidate.is_model and binder.texts:
+            raise UsageError(
+                f"--kw {spec.kwargs[0]}: {candidate.name!r} is already a model and takes no arguments",
+                where=where,
+                hint=f"omit it: {next_command(replace(spec, kwargs=()))}",
+            )
         if candidate.is_model:
-            if binder.texts:
-                raise UsageError(
-                    f"--kw {spec.kwargs[0]}: {candidate.name!r} is already a model and takes no arguments",
-                    where=where,
-                    hint=f"omit it: {next_command(replace(spec, kwargs=()))}",
-                )
             return Selection(candidate=candidate, built=BuiltModel(model=candidate.value))
         check_names(spec, candidate.name, candidate.value, binder.texts, where)
         bound = Arguments()
         binder.evaluator.notes.clear()  # of other candidates
+        registered = 0
 
         def call() -> Any:
             nonlocal bound
@@ -177,13 +190,22 @@ class Construction:
                 raise missing_error(spec, candidate.name, missing, where, alternative) from missing
             return candidate.value(*bound.args, **bound.kwargs)
 
+        def count(*_: object) -> None:
+            nonlocal registered
+            registered += 1
+
+        hook = register_module_module_registration_hook(count)
         try:
             built = construct(spec, candidate.name, call, where, on_meta=self.on_meta)
+            self._reject_layer(candidate, built.model, where)
         except TargetError as error:
-            raise _with_assumptions(error, bound) from error.__cause__
-        self._reject_layer(candidate, built.model, where)
+            explained = _with_assumptions(error, bound)
+            explained.__cause__ = error.__cause__
+            return BuildFailure(error=explained, arguments=bound, progress=(registered, 0))
+        finally:
+            hook.remove()
         decision = Decision(
-            source=source, candidate=candidate, arguments=bound, model=built.model, ranked=self.ranked,
+            source=self.source, candidate=candidate, arguments=bound, model=built.model, ranked=self.ranked,
             failures=tuple(self.failures),
         )  # fmt: skip
         candidate = replace(candidate, args=bound.args, kwargs=bound.kwargs, bound=bound.bound)
@@ -241,6 +263,41 @@ class Construction:
         error = TargetError(f"{main.message}; {join_words(others)} failed too", where=main.where, hint=main.hint)
         error.__cause__ = main.__cause__
         return error
+
+
+class _Builds(Solver[tuple[Assumption, ...], Selection | BuildFailure, BuildFailure]):
+    """Builds of one candidate: the unknowns are arguments, global names and fields of configurations that nothing gives."""
+
+    def __init__(self, construction: Construction, candidate: Candidate, *, generic: bool) -> None:
+        super().__init__(max_trials=_MAX_COMPLETIONS, seconds=_BUILD_LIMIT_S)
+        self._construction, self._candidate, self._generic = construction, candidate, generic
+
+    def attempt(self, state: tuple[Assumption, ...]) -> Selection | BuildFailure:
+        """The outcome of a build with the assumptions `state`."""
+        binder = replace(self._construction.binder, assumptions=state)
+        space, names = vars(self._construction.source.module), binder.assumed("global")
+        before = {name: space[name] for name in names if name in space}
+        space.update(names)
+        outcome = self._construction.build(self._candidate, binder, generic=self._generic)
+        if isinstance(outcome, BuildFailure):  # another candidate would use them without a word
+            for name in names:
+                del space[name]
+            space.update(before)
+        return outcome
+
+    def problem(self, state: tuple[Assumption, ...], outcome: Selection | BuildFailure) -> BuildFailure | None:
+        """Why the build failed."""
+        return outcome if isinstance(outcome, BuildFailure) else None
+
+    def changes(self, state: tuple[Assumption, ...], failure: BuildFailure) -> Iterator[tuple[Assumption, ...]]:
+        """`state` with one more assumption that may repair `failure`; another argument replaces no package."""
+        source, binder = self._construction.source, replace(self._construction.binder, assumptions=state)
+        if source.attr is None and uses_missing_package(failure.error):
+            return
+        known = {(assumption.kind, assumption.owner, assumption.name) for assumption in state}
+        for assumption in repairs(failure.error, failure.arguments, self._candidate.name, binder):
+            if (assumption.kind, assumption.owner, assumption.name) not in known:
+                yield (*state, assumption)
 
 
 def _with_assumptions(error: TargetError, arguments: Arguments) -> TargetError:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
+
+import torch
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.signatures import defining_callable
+from profiler_kit.loading.messages import reports
 from profiler_kit.loading.program.names import attribute_paths, attributes_read
 from profiler_kit.loading.program.reading import function_node
-from profiler_kit.loading.vocabulary import concept_of, is_concept
+from profiler_kit.loading.vocabulary import concept_of, is_concept, number_of
 from profiler_kit.user_code.boundary import error_text
+from profiler_kit.user_code.locations import user_source
 
 UNKNOWN: Final = inspect.Parameter.empty
 _GENERIC_SIZE: Final = 64
@@ -197,42 +200,41 @@ def _holds(tests: list[Any], name: str, value: int, bound: Mapping[str, Any]) ->
         return True  # the assertion is about something else than sizes
 
 
-_NEEDS_SEQUENCE: Final = re.compile(
-    r"has no len\(\)|not iterable|not subscriptable|non-iterable|non-sequence|\b(tuple|list|sequence|iterable)\b", re.I
-)
 _USUAL_STAGES: Final = 4  # of hierarchical networks, such as ResNet and Swin
 _USUAL_LENGTH: Final = 2
 _LAYER_CHANNELS: Final = 64
+_ROWS: Final = 10_000  # of an embedding
+_WIDTH: Final = 256
 
 
-def sequence_instead(
+def alternatives(
     error: BaseException, assumed: Mapping[str, Any], bound: Mapping[str, Any]
-) -> tuple[str, Any] | None:
-    """(parameter, sequence) if `error` says that one of the `assumed` sizes must be a tuple or list; None otherwise.
+) -> Iterator[tuple[str, Any]]:
+    """(parameter, value of another kind) for the `assumed` numbers that may have raised `error`: a sequence, or a table.
 
-    The parameter is the one that the message or the failing line names, or the only one. Its sequence is as long as those in
-    `bound`, or has one item for each of the usual stages.
+    The parameter is the one that the message or the failing line names, or the only one. A sequence is as long as those in
+    `bound`, or has one item for each of the usual stages. A table holds an embedding for each token.
     """
-    text = error_text(error)
-    if not isinstance(error, (TypeError, AssertionError, ValueError)) or not _NEEDS_SEQUENCE.search(text):
-        return None
+    if not isinstance(error, (TypeError, AssertionError, ValueError, AttributeError, IndexError)):
+        return
     sizes = [name for name, value in assumed.items() if type(value) is int]
-    context = f"{text} {_failing_line(error)}"
-    named = [name for name in sizes if re.search(rf"\b{re.escape(name)}\b", context)] or sizes
-    if not named or (named is sizes and len(sizes) > 1):
-        return None
-    name = named[0]
+    context = f"{error_text(error)} {user_source(error)}"
+    if not isinstance(error, (AttributeError, IndexError)) and reports(error, "needs_sequence"):
+        for name in _named(sizes, context) or (sizes if len(sizes) == 1 else []):
+            items = _sequence(name, assumed[name], bound)
+            yield name, tuple(items) if reports(error, "needs_tuple") else items
+            break
+    if isinstance(error, (AttributeError, AssertionError)):
+        for name in _named([name for name, value in assumed.items() if isinstance(value, (int, float))], context):
+            yield name, torch.zeros(number_of(bound, "tokens") or _ROWS, number_of(bound, "width") or _WIDTH)
+
+
+def _named(names: Iterable[str], text: str) -> list[str]:
+    return [name for name in names if re.search(rf"\b{re.escape(name)}\b", text)]
+
+
+def _sequence(name: str, size: int, bound: Mapping[str, Any]) -> list[int]:
     lengths = [len(value) for key, value in bound.items() if key != name and isinstance(value, (list, tuple)) and value]
     length = lengths[0] if lengths else _USUAL_STAGES if is_concept(name, "layers") else _USUAL_LENGTH
     # a sequence of channels describes layers, not an image
-    size = max(assumed[name], _LAYER_CHANNELS) if "channel" in name.lower() else assumed[name]
-    items = [size] * length
-    return name, tuple(items) if "tuple" in text else items
-
-
-def _failing_line(error: BaseException) -> str:
-    """The text of the line that raised `error`."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    return linecache.getline(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno) if traceback else ""
+    return [max(size, _LAYER_CHANNELS) if "channel" in name.lower() else size] * length

@@ -14,10 +14,9 @@ from torch.nn.modules.conv import _ConvNd as ConvNd
 from torch.nn.modules.conv import _ConvTransposeNd as ConvTransposeNd
 
 from profiler_kit.foreign import attribute_of, has_class
-from profiler_kit.loading.candidates.configs import AssumedConfig
+from profiler_kit.loading.candidates.configs import AssumedConfig, fields_of
 from profiler_kit.loading.vocabulary import is_concept, spelling_rank
 from profiler_kit.meta.batch import reads_sequence_first
-from profiler_kit.user_code.reachable import object_attributes
 
 _IMAGE_SHAPE: Final = re.compile(r"[(\[]\s*[A-Za-z]\w*\s*[,x]\s*[134]\s*[,x]\s*(\d{2,4})\s*[,x]\s*(\d{2,4})\s*[)\]]")
 
@@ -47,16 +46,16 @@ class Facts:
     the sizes among the constructor's arguments, with the words of their names that say whose size it is: ``state_dim``.
     """
 
-    image: tuple[int, int] | None
-    image_name: str | None
-    length: int | None
-    length_name: str | None
-    latent: int | None
-    channels: int | None
-    features: int | None
-    frames: int | None
-    classes: int | None
     layers: tuple[tuple[str, nn.Module], ...]
+    image: tuple[int, int] | None = None
+    image_name: str | None = None
+    length: int | None = None
+    length_name: str | None = None
+    latent: int | None = None
+    channels: int | None = None
+    features: int | None = None
+    frames: int | None = None
+    classes: int | None = None
     named: tuple[tuple[frozenset[str], int], ...] = ()
 
     def size_of(self, name: str) -> int | None:
@@ -210,13 +209,11 @@ def _configs(space: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         if not has_class(value):
             continue
         if isinstance(value, AssumedConfig):
-            yield {**value.presets, **vars(value)}
+            yield fields_of(value)
         elif not is_concept(name, "configuration"):
             continue
-        elif isinstance(value, Mapping):
-            yield value
         elif not isinstance(value, (nn.Module, type, ModuleType)):
-            yield object_attributes(value)
+            yield fields_of(value)
 
 
 def _positive(value: object) -> int | None:

@@ -48,7 +48,7 @@ class MetaRunner:
         self.needs_batch = needs_batch
         self.device = device
         self._seed = seed
-        self._finished: set[int] = set()
+        self.finished: dict[int, None] = {}  # the leaf modules that finished in the last run, by id, in order
         for module in model.modules():
             if not any(True for _ in module.children()) and not isinstance(module, torch.jit.ScriptModule):
                 module.register_forward_hook(self._after)
@@ -58,7 +58,7 @@ class MetaRunner:
 
     def run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Outcome:
         """Call the model once. Raises out-of-memory errors."""
-        self._finished.clear()
+        self.finished.clear()
         self._outcome = outcome = Outcome()
         recorder = Recorder(outcome, time.thread_time() + RUN_S, self.device, needs_batch=self.needs_batch)
         state = restored_objects(self.model, args, kwargs)
@@ -69,11 +69,12 @@ class MetaRunner:
         except TimeLimitError as error:
             if error.limit is not limit:
                 raise
-            outcome.failure = self._failure(RuntimeError(str(error)).with_traceback(error.__traceback__), recorder)
+            late = RuntimeError(str(error)).with_traceback(error.__traceback__)
+            outcome.failure = failure_of(late, recorder, len(self.finished))
         except (Exception, SystemExit) as error:
             if is_out_of_memory(error):
                 raise
-            outcome.failure = self._failure(error, recorder)
+            outcome.failure = failure_of(error, recorder, len(self.finished))
         return outcome
 
     @contextlib.contextmanager
@@ -94,23 +95,25 @@ class MetaRunner:
             check_layer_input(module, args)
 
     def _after(self, module: nn.Module, args: object, output: object) -> None:
-        self._finished.add(id(module))
+        self.finished[id(module)] = None
 
-    def _failure(self, error: BaseException, recorder: Recorder) -> Failure:
-        failed = recorder.failed if recorder.failed is not None and recorder.failed[0] is error else None
-        module, module_arguments = _innermost_module(error)
-        line, names = _user_frame(error)
-        return Failure(
-            error=error if isinstance(error, Exception) else RuntimeError(f"the model called sys.exit: {error}"),
-            module=module,
-            module_arguments=module_arguments,
-            function=failed[1] if failed is not None else None,
-            arguments=failed[2] if failed is not None else (),
-            source=user_source(error),
-            names=names,
-            line=line,
-            progress=(len(self._finished), recorder.calls),
-        )
+
+def failure_of(error: BaseException, recorder: Recorder, finished: int = 0) -> Failure:
+    """The operation at which a trial failed with `error`, after `finished` modules."""
+    failed = recorder.failed if recorder.failed is not None and recorder.failed[0] is error else None
+    module, module_arguments = _innermost_module(error)
+    line, names = _user_frame(error)
+    return Failure(
+        error=error if isinstance(error, Exception) else RuntimeError(f"the model called sys.exit: {error}"),
+        module=module,
+        module_arguments=module_arguments,
+        function=failed[1] if failed is not None else None,
+        arguments=failed[2] if failed is not None else (),
+        source=user_source(error),
+        names=names,
+        line=line,
+        progress=(finished, recorder.calls),
+    )
 
 
 def _innermost_module(error: BaseException) -> tuple[nn.Module | None, tuple[Any, ...]]:

@@ -108,17 +108,21 @@ def _of_message(failure: Failure, names: frozenset[str]) -> Iterator[Mismatch]:
 
 
 def _of_assertion(failure: Failure) -> Iterator[Mismatch]:
-    """The size that an assertion of the user's code compares with a number: ``assert A.size(0) == self.kernel_size``."""
+    """The sizes that an assertion of the user's code compares with numbers: ``assert A.size(0) == self.kernel_size``."""
     tree = parsed(failure.source)
     statement = tree.body[0] if tree is not None and tree.body else None
-    test = statement.test if isinstance(statement, ast.Assert) else None
-    if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
-        return
-    for size, other in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
-        name, dim = _size_read(size)
-        tensor, need = failure.names.get(name), _number(other, failure.names)
-        if isinstance(tensor, Tensor) and origins(tensor) and need is not None and -tensor.dim() <= dim < tensor.dim():
-            yield SizeMismatch(names=origins(tensor), dim=dim % tensor.dim(), got=tensor.shape[dim], need=need)
+    for test in ast.walk(statement.test) if isinstance(statement, ast.Assert) else ():
+        if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
+            continue
+        for size, other in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):
+            name, dim = _size_read(size)
+            tensor, need = failure.names.get(name), _number(other, failure.names)
+            if not isinstance(tensor, Tensor) or not origins(tensor) or need is None:
+                continue
+            if not -tensor.dim() <= dim < tensor.dim():
+                yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=dim + 1 if dim >= 0 else -dim)
+            elif tensor.shape[dim] != need:
+                yield SizeMismatch(names=origins(tensor), dim=dim % tensor.dim(), got=tensor.shape[dim], need=need)
 
 
 def _size_read(expression: ast.expr) -> tuple[str, int]:

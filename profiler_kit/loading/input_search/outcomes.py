@@ -70,6 +70,14 @@ class Failure:
         )
 
 
+def plain_failure(error: Exception, arguments: tuple[Any, ...], progress: tuple[int, int]) -> Failure:
+    """A failure outside of the code that ran."""
+    return Failure(
+        error=error, module=None, module_arguments=(), function=None, arguments=arguments, source="", names={}, line=None,
+        progress=progress,
+    )  # fmt: skip
+
+
 @dataclass(kw_only=True)
 class Outcome:
     """The result of one forward pass: an output, or a failure.

@@ -19,6 +19,7 @@ from profiler_kit.loading.input_search.outcomes import LayerInputError, Outcome,
 from profiler_kit.meta.batch import tensors_in
 
 META: Final = torch.device("meta")
+CPU: Final = torch.device("cpu")
 RUN_S: Final = 6.0  # CPU time of one forward pass on meta; loops over a sequence call thousands of functions
 _MOVES: Final = (Tensor.cuda, Tensor.cpu)
 _CONSTRUCTORS: Final = _device_constructors()
@@ -33,10 +34,13 @@ _SOFTMAX: Final = frozenset({"softmax", "log_softmax", "softmin"})
 
 
 class Recorder(TorchFunctionMode):
-    """Marks results with the inputs they come from, keeps everything on `device`, and remembers the failing call."""
+    """Marks results with the inputs they come from, and remembers the failing call.
+
+    Everything stays on `device`; with None, where its code creates it.
+    """
 
     def __init__(
-        self, outcome: Outcome, deadline: float, device: torch.device = META, *, needs_batch: bool = False
+        self, outcome: Outcome, deadline: float, device: torch.device | None = META, *, needs_batch: bool = False
     ) -> None:
         super().__init__()
         self._needs_batch = needs_batch
@@ -51,9 +55,10 @@ class Recorder(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if time.thread_time() > self._deadline:
             raise TimeoutError(f"forward did not finish within {RUN_S:g} s")
-        if func in _MOVES:
-            return args[0]
-        args, kwargs = self._on_device(func, args, kwargs)
+        if self._device is not None:
+            if func in _MOVES:
+                return args[0]
+            args, kwargs = self._on_device(func, args, kwargs)
         if name != "__get__" and name not in ("size", "dim", "__len__"):
             for tensor in tensors_in(args):
                 reached = input_name(tensor)
@@ -64,19 +69,23 @@ class Recorder(TorchFunctionMode):
         if self._needs_batch:
             _check_transpose(name, args)
         try:
-            _check_dimension(name, args, kwargs)
+            self.check(func, args, kwargs)
             result = func(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - raised again below
             try:
-                if self._device != META:
+                if self._device == CPU:
                     raise
-                _check_dimension(name, args, kwargs)
+                self.check(func, args, kwargs)
                 result = func(*_to_meta(args), **_to_meta(kwargs))
             except Exception:  # noqa: BLE001 - the first error describes the user's code, and is raised
                 self.failed = (error, func, (*args, *kwargs.values()))
                 raise error from None
         self.calls += 1
         return self._marked(func, name, args, kwargs, result)
+
+    def check(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
+        """Raise an error for a call that torch accepts on meta, and that the author of the code did not mean."""
+        _check_dimension(getattr(func, "__name__", ""), args, kwargs)
 
     def _on_device(self, func: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         if func in _CONSTRUCTORS or kwargs.get("device") is not None:

@@ -25,6 +25,7 @@ from profiler_kit.loading.input_search.states import (
     State,
     texts_by_name,
     with_batch,
+    with_dim,
     with_side,
     with_size,
     with_text,
@@ -121,6 +122,9 @@ def _sizes(state: State, mismatch: SizeMismatch, facts: Facts) -> Iterator[State
         for dim in _dims_by_preference(text, mismatch):
             if text.shape[dim] == got:
                 yield with_text(state, with_size(text, dim, need))
+        for dim in range(len(text.shape) - 2, len(text.shape)) if len(text.shape) in (4, 5) else ():
+            if text.shape[dim] == got:  # four dimensions are no image in graphs and time series
+                yield with_text(state, with_dim(text, dim, need))
     if any(len(texts[name].shape) == 4 for name in names):
         yield from _shares(state, mismatch, facts)
     for name in names:
@@ -330,7 +334,9 @@ def usual_sides(text: InputText, got: int, need: int) -> list[int]:
     ratio = need / max(got, 1)
     likely = max(1, round(side * ratio ** (1 / max(spatial, 1))))
     exact = isqrt(need)
-    sizes = {*USUAL_SIZES, DENSE_IMAGE_SIZE} if spatial > 1 else {likely, *(likely + step for step in (-2, -1, 1, 2))}
+    # networks that halve a sequence and join it with itself need powers of two
+    lengths = {likely, *(likely + step for step in (-2, -1, 1, 2)), *(1 << power for power in range(5, 17))}
+    sizes = {*USUAL_SIZES, DENSE_IMAGE_SIZE} if spatial > 1 else lengths
     if spatial > 1 and prod(text.shape[1:]) == got and exact * exact == need:
         sizes.add(exact)
     return sorted((size for size in sizes if size > 0), key=lambda size: abs(size - likely) / (size + likely))[:10]

@@ -31,7 +31,7 @@ _ANNOTATIONS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """One parameter of forward that needs a value.
+    """One parameter of forward. `is_optional`: it has a default, with `takes_none` None.
 
     `keys` are the keys that forward reads from a dict, and `items` the names that it unpacks a list into.
     """
@@ -39,6 +39,8 @@ class Parameter:
     name: str
     role: Role
     is_keyword: bool = False
+    is_optional: bool = False
+    takes_none: bool = False
     keys: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
 
@@ -64,49 +66,39 @@ def _mask_role(words: frozenset[str]) -> Role:
     return Role.ATTENTION_MASK if words & {"attn", "src", "tgt", "trg", "memory", "causal"} else Role.MASK
 
 
-def required_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -> tuple[Parameter, ...] | None:
-    """The parameters of the model's forward that need a value, and those in `named`; None without a signature.
+def forward_parameters(model: nn.Module, named: frozenset[str] = frozenset()) -> tuple[Parameter, ...]:
+    """The parameters of the model's forward, in order. Those in `named` need a value; without a signature, it is one input.
 
-    Without a required parameter, this is the first parameter with a default, or one positional value for ``*inputs``.
+    Without a required parameter, the first parameter with a default needs a value, or one positional value for ``*inputs``.
     """
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
-        return None
+        return (Parameter(name="input", role=Role.DATA),)
     tree = source_tree(type(model).forward)
-    required = [
-        p
-        for p in parameters
-        if (p.default is p.empty or p.name in named) and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    single = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    required = {p.name for p in single if p.default is p.empty or p.name in named}
+    listed = single
     if not required:
-        required = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:1]
-        required = required or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
-    skips_any = len(required) < parameters.index(required[-1]) + 1 if required else False
-    values = tuple(_parameter(p, tree, by_name=skips_any and p.default is not p.empty) for p in required)
+        listed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        listed = listed or [p for p in parameters if p.kind is p.VAR_POSITIONAL]
+        required = {p.name for p in listed[:1]}
+    values = tuple(_parameter(p, tree, is_optional=p.name not in required) for p in listed)
     keywords = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "")
     keys = reads_of(tree, keywords).keys  # of ``kwargs["labels"]``: forward needs this keyword
     values += tuple(
         Parameter(name=key, role=role_of(key), is_keyword=True) for key in sorted(keys) if key.isidentifier()
     )
-    names = {parameter.name.lower() for parameter in values}
+    names = {parameter.name.lower() for parameter in values if not parameter.is_optional}
     if not any(pair <= names for pair in _ATTENTION_NAMES):
-        return values
+        return values or (Parameter(name="input", role=Role.DATA),)
     return tuple(
         replace(parameter, role=Role.ATTENTION) if parameter.name.lower() in _ATTENTION_PARTS else parameter
         for parameter in values
     )
 
 
-def optional_parameters(model: nn.Module) -> frozenset[str]:
-    """The parameters of the model's forward whose default is None."""
-    try:
-        return frozenset(p.name for p in inspect.signature(model.forward).parameters.values() if p.default is None)
-    except (TypeError, ValueError):
-        return frozenset()
-
-
-def _parameter(parameter: inspect.Parameter, tree: ast.AST, *, by_name: bool) -> Parameter:
+def _parameter(parameter: inspect.Parameter, tree: ast.AST, *, is_optional: bool) -> Parameter:
     reads = reads_of(tree, parameter.name)
     items = tuple(item.id if isinstance(item, ast.Name) else "_" for item in reads.unpacked)
     items = items or (("_",) * reads.count if reads.is_numbered else ())
@@ -118,7 +110,9 @@ def _parameter(parameter: inspect.Parameter, tree: ast.AST, *, by_name: bool) ->
     return Parameter(
         name=parameter.name,
         role=role,
-        is_keyword=by_name or parameter.kind is parameter.KEYWORD_ONLY,
+        is_keyword=parameter.kind is parameter.KEYWORD_ONLY,
+        is_optional=is_optional,
+        takes_none=parameter.default is None,
         keys=tuple(sorted(reads.keys)),
         items=items,
     )

@@ -8,14 +8,12 @@ for models whose forward takes seconds.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 import re
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -32,16 +30,17 @@ from profiler_kit.loading.input_search.outcomes import (
     ignores_input,
     input_name,
     mark,
+    plain_failure,
 )
 from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, as_containers
 from profiler_kit.loading.input_search.proposals import Value, proposals
-from profiler_kit.loading.input_search.recorder import META
+from profiler_kit.loading.input_search.recorder import CPU, META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
-from profiler_kit.loading.input_search.roles import Parameter, optional_parameters, required_parameters
-from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_side, with_text
+from profiler_kit.loading.input_search.roles import Parameter, forward_parameters
+from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_dim, with_side, with_text
 from profiler_kit.loading.inputs import InputText, build_arguments
 from profiler_kit.loading.messages import reports
-from profiler_kit.loading.vocabulary import Role
+from profiler_kit.loading.solve import MAX_CHANGED, Solved, Solver, Unsolved, combinations
 from profiler_kit.meta.batch import tensors_in
 from profiler_kit.meta.copies import cpu_copy, meta_copy
 
@@ -51,9 +50,8 @@ MAX_SECONDS: Final = 20.0  # of CPU time, so that a busy machine gives the same 
 READS_VALUES: Final = "forward reads values, so only its first part was checked"
 TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
-MAX_REPEATS: Final = 8  # of one failure that looks at no input
-CPU: Final = torch.device("cpu")
-MAX_OPTIONAL: Final = 2  # searches with further parameters
+EXTRA_TRIALS: Final = 40  # for the sizes that the last failing operation depends on
+_NAMES: Final = re.compile(r"[A-Za-z_]\w*")
 MAX_CPU_TRIALS: Final = 24
 MAX_CPU_PARAMETERS: Final = 50_000_000
 
@@ -74,65 +72,27 @@ def search_inputs(
     begin with, such as an image of the data set that a training script loads. With `corrects`, they are inputs that failed, and
     the search changes them as little as possible.
     """
-    names = frozenset(text.parameter or "" for text in start)
+    parameters = forward_parameters(model, frozenset(text.parameter or "" for text in start))
     facts = facts_of(model, arguments, options)
+    best: NoGuess | None = None
     trials = 0
-    for _ in range(1 + MAX_OPTIONAL):
-        search = _Searches(model, names, facts, seed, corrects=corrects, max_trials=max_trials)
+    for needs_batch in (True, False):
+        search = _Search(
+            model, parameters, facts, seed, needs_batch=needs_batch, corrects=corrects, max_trials=max_trials
+        )
         result = search.run(start)
         trials += result.trials
-        missing = search.missing_optional if isinstance(result, NoGuess) else frozenset()
-        if not missing or trials >= 2 * max_trials:
+        if isinstance(result, InputGuess):
+            return replace(result, trials=trials)
+        best = best or result
+        if result.is_unavoidable or (needs_batch and not search.refused_batch):
+            best = result
             break
-        names |= missing
-    return replace(result, trials=trials)
+    assert best is not None
+    return replace(best, trials=trials)
 
 
-class _Searches:
-    """The search with inputs that have a batch, then without one. `names` are parameters that need a value."""
-
-    def __init__(
-        self, model: nn.Module, names: frozenset[str], facts: Facts, seed: int, *, corrects: bool, max_trials: int
-    ) -> None:
-        self._model, self._facts, self._seed = model, facts, seed
-        self._corrects, self._max_trials = corrects, max_trials
-        self._parameters = required_parameters(model, names) or (Parameter(name="input", role=Role.DATA),)
-        self._failures: list[Failure] = []
-
-    def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
-        """The result, with the number of all trials."""
-        best: NoGuess | None = None
-        trials = 0
-        for needs_batch in (True, False):
-            search = _Search(
-                self._model, self._parameters, self._facts, self._seed, needs_batch=needs_batch, corrects=self._corrects,
-                max_trials=self._max_trials,
-            )  # fmt: skip
-            result = search.run(start)
-            trials += result.trials
-            self._failures += search.failures
-            if isinstance(result, InputGuess):
-                return replace(result, trials=trials)
-            best = best or result
-            if result.is_unavoidable or (needs_batch and not search.refused_batch):
-                best = result
-                break
-        assert best is not None
-        return replace(best, trials=trials)
-
-    @property
-    def missing_optional(self) -> frozenset[str]:
-        """Optional parameters that a failing line of forward reads while they are None."""
-        optional = optional_parameters(self._model) - {parameter.name for parameter in self._parameters}
-        return frozenset(
-            name
-            for failure in self._failures
-            for name in optional & set(re.findall(r"[A-Za-z_]\w*", failure.source))
-            if name in failure.names and failure.names[name] is None
-        )
-
-
-class _Search:
+class _Search(Solver[State, Outcome, Failure]):
     def __init__(
         self,
         model: nn.Module,
@@ -145,83 +105,72 @@ class _Search:
         max_trials: int,
         runner: MetaRunner | None = None,
     ) -> None:
+        super().__init__(max_trials=max_trials, seconds=MAX_SECONDS)
         self._corrects = corrects
-        self._max_trials = max_trials
         self._parameters = parameters
+        self._required = tuple(parameter for parameter in parameters if not parameter.is_optional)
         self._facts = facts
         self._model = model
         self._seed = seed
         self._runner = runner or MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
         self._strict = needs_batch
-        self._outcomes: dict[State, Outcome] = {}
-        self._deadline = time.thread_time() + MAX_SECONDS
-        self._order = itertools.count()
-        self._queue: list[tuple[tuple[int, int, int], State]] = []
-        self._queued: dict[State, tuple[int, int]] = {}  # with the progress of the best state that led to it
-        self._expanded: set[State] = set()
-        self._repeats: Counter[tuple[object, ...]] = Counter()
+        self._solved: set[tuple[object, ...]] = set()  # the operations for which any dimension was tried
         self.refused_batch = False
-
-    @property
-    def failures(self) -> list[Failure]:
-        """The failures of all trials."""
-        return [outcome.failure for outcome in self._outcomes.values() if outcome.failure is not None]
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
         return self._run_from(self._first_states(start))
 
     def _run_from(self, states: Iterable[State]) -> InputGuess | NoGuess:
-        for state in states:
-            self._push(state, (-1, -1))
-        best: tuple[tuple[int, int], State, Failure | None] | None = None
-        limit = self._max_trials // 2  # trials, before only the inputs that got furthest are changed
-        while self._queue and not self._is_over():
-            _, state = heapq.heappop(self._queue)
-            if state in self._expanded:
-                continue
-            self._expanded.add(state)
-            outcome = self._outcome(state)
-            failure = self._problem(state, outcome)
-            if failure is None:
-                polished = (state, outcome) if self._corrects else self._with_preferred_form(state, outcome)
-                return self._guess(*polished, doubt="")
-            if failure.needs_values or isinstance(failure.error, TimeoutError):
-                changed = next(
-                    (s for s in repairs(state, failure, self._facts, corrects=self._corrects) if s not in self._queued),
-                    None,
-                )
-                if changed is None or isinstance(failure.error, TimeoutError) or not self._takes_flag(failure):
-                    if not failure.needs_values:
-                        return self._guess(state, outcome, doubt=TAKES_LONG)
-                    return self._checked_on_cpu(state) or self._guess(state, outcome, doubt=READS_VALUES)
-            if best is None or failure.progress > best[0]:
-                best = (failure.progress, state, failure)
-            if self._is_repeated(failure) and failure.progress == best[0]:
-                self._queue = [entry for entry in self._queue if entry[0][:2] == (1, 1)]  # the usual inputs remain
-                heapq.heapify(self._queue)
-                limit = 0
-                continue
-            if failure.progress < best[0] and len(self._outcomes) > limit:
-                continue
-            solved = self._solve(state, failure)
-            if solved is not None:
-                self._push(solved, self._progress(solved))
-            for changed in itertools.islice(repairs(state, failure, self._facts, corrects=self._corrects), 24):
-                self._push(changed, failure.progress)
-        state, failure = (best[1], best[2]) if best is not None else ((), None)
+        result = self.solve(states)
+        while isinstance(result, Unsolved):
+            self.max_trials = len(self.outcomes) + EXTRA_TRIALS
+            solved = self._solve_any(result.state, result.failure)
+            if solved is None:
+                break
+            result = self.solve([solved])
+        if isinstance(result, Solved):
+            return self._judged(result.state, result.outcome)
+        state, failure = (result.state, result.failure) if result is not None else ((), None)
         return NoGuess(
-            texts=self._texts(state), failure=failure, trials=len(self._outcomes),
+            texts=self._texts(state), failure=failure, trials=len(self.outcomes),
             is_unavoidable=failure is not None and self._is_only(failure),
         )  # fmt: skip
 
-    def _is_repeated(self, failure: Failure) -> bool:
-        """Whether so many different inputs failed as `failure` that others will, too."""
-        self._repeats[failure.signature] += 1
-        return self._repeats[failure.signature] >= MAX_REPEATS and ignores_input(failure)
+    def _judged(self, state: State, outcome: Outcome) -> InputGuess:
+        """The guess with `state`, in the form that its author would write, or with a doubt if forward did not end."""
+        if outcome.failure is None:
+            polished = (state, outcome) if self._corrects else self._with_preferred_form(state, outcome)
+            return self._guess(*polished, doubt="")
+        if not outcome.failure.needs_values:
+            return self._guess(state, outcome, doubt=TAKES_LONG)
+        return self._checked_on_cpu(state) or self._guess(state, outcome, doubt=READS_VALUES)
+
+    def problem(self, state: State, outcome: Outcome) -> Failure | None:
+        """Why the outcome is not a result. Forward need not end if it takes long, or reads values that meta tensors lack."""
+        failure = self._problem(state, outcome)
+        if failure is None or isinstance(failure.error, TimeoutError):
+            return None
+        if not failure.needs_values:
+            return failure
+        repaired = repairs(state, failure, self._facts, corrects=self._corrects)
+        has_repair = self._takes_flag(failure) and any(not self.is_queued(changed) for changed in repaired)
+        return failure if has_repair else None
+
+    def changes(self, state: State, failure: Failure) -> Iterator[State]:
+        """The inputs that solve a size, then those that differ in what `failure` suggests, then further ones."""
+        solved = self._solve(state, failure)
+        if solved is not None:
+            yield solved
+        yield from itertools.islice(repairs(state, failure, self._facts, corrects=self._corrects), 24)
+        yield from self._with_optional(state, failure)
+
+    def ignores_unknowns(self, failure: Failure) -> bool:
+        """Whether the failing code looks at no input."""
+        return ignores_input(failure)
 
     def _is_only(self, failure: Failure) -> bool:
         """Whether all inputs that got as far as `failure` failed in this way, which depends on none."""
-        last = [o.failure for o in self._outcomes.values() if o.failure and o.failure.progress == failure.progress]
+        last = [o.failure for o in self.outcomes.values() if o.failure and o.failure.progress == failure.progress]
         return all(other.signature == failure.signature for other in last) and ignores_input(failure)
 
     def _checked_on_cpu(self, state: State) -> InputGuess | None:
@@ -233,7 +182,7 @@ class _Search:
             self._model, self._parameters, self._facts, self._seed, needs_batch=self._strict, corrects=self._corrects,
             max_trials=MAX_CPU_TRIALS, runner=runner,
         )  # fmt: skip
-        search._deadline = self._deadline
+        search.deadline = self.deadline
         result = search._run_from([state])
         return result if isinstance(result, InputGuess) else None
 
@@ -247,62 +196,60 @@ class _Search:
             parameter_name = text.parameter or ""
             by_name[parameter_name] = (*by_name.get(parameter_name, ()), text)
         choices: list[list[Value]] = []
-        for parameter in self._parameters:
-            values = proposals(parameter, self._parameters, self._facts, self._model)
+        for parameter in self._required:
+            values = proposals(parameter, self._required, self._facts, self._model)
             if parameter.name in by_name:
                 values.insert(0, by_name[parameter.name])
             choices.append(values)
-        if not choices:
-            yield ()
-            return
-        first = tuple(values[0] for values in choices)
-        yield first
-        if len(choices) > 1:  # networks of two images, two sentences: the same kind for all inputs
-            for index in range(1, min(map(len, choices))):
-                yield tuple(values[index] for values in choices)
-        for position, values in enumerate(choices):
-            for value in values[1:12]:
-                yield (*first[:position], value, *first[position + 1 :])
+        for chosen in combinations(choices):
+            given = iter(chosen)
+            yield tuple(() if parameter.is_optional else next(given) for parameter in self._parameters)
 
-    def _push(self, state: State, progress: tuple[int, int]) -> None:
-        if state not in self._expanded and progress > self._queued.get(state, (-2, -2)):
-            self._queued[state] = progress
-            heapq.heappush(self._queue, ((-progress[0], -progress[1], next(self._order)), state))
+    def _with_optional(self, state: State, failure: Failure) -> Iterator[State]:
+        """States with a value for an optional parameter that the failing line reads while it is None.
 
-    def _is_over(self) -> bool:
-        return len(self._outcomes) >= self._max_trials or time.thread_time() > self._deadline
+        A variable that no branch has set depends on each of them.
+        """
+        read = None if isinstance(failure.error, UnboundLocalError) else set(_NAMES.findall(failure.source))
+        for index, parameter in enumerate(self._parameters):
+            name = parameter.name
+            is_missed = name in failure.names and failure.names[name] is None and (read is None or name in read)
+            if not state[index] and parameter.takes_none and is_missed:
+                for value in proposals(parameter, (*self._required, parameter), self._facts, self._model)[:MAX_CHANGED]:
+                    yield (*state[:index], value, *state[index + 1 :])
 
-    def _progress(self, state: State) -> tuple[int, int]:
-        failure = self._outcomes[state].failure
-        return failure.progress if failure is not None else (1 << 30, 0)
-
-    def _outcome(self, state: State) -> Outcome:
-        """The outcome of a forward pass with the inputs `state`; each state runs once."""
-        outcome = self._outcomes.get(state)
-        if outcome is None:
+    def attempt(self, state: State) -> Outcome:
+        """The outcome of a forward pass with the inputs `state`."""
+        outcome = self._run(state)
+        if outcome.failure is not None and outcome.failure.needs_values and not self._runner.reads_values:
+            # a new copy: forward may have stored tensors without values, such as a mask
+            copy = meta_copy(self._model)
+            self._runner = MetaRunner(copy, seed=self._seed, needs_batch=self._strict, reads_values=True)
             outcome = self._run(state)
-            if outcome.failure is not None and outcome.failure.needs_values and not self._runner.reads_values:
-                # a new copy: forward may have stored tensors without values, such as a mask
-                copy = meta_copy(self._model)
-                self._runner = MetaRunner(copy, seed=self._seed, needs_batch=self._strict, reads_values=True)
-                outcome = self._run(state)
-            self._outcomes[state] = outcome
-            error = outcome.failure.error if outcome.failure is not None else None
-            self.refused_batch |= type(error).__name__ == "LayerInputError"
+        error = outcome.failure.error if outcome.failure is not None else None
+        self.refused_batch |= type(error).__name__ == "LayerInputError"
         return outcome
+
+    def _passed(self, state: State) -> Iterator[tuple[Parameter, Value, bool]]:
+        """(parameter, value, whether it is passed by its position), without the optional parameters that are not passed."""
+        is_positional = True
+        for parameter, value in zip(self._parameters, state, strict=False):
+            is_positional &= bool(value) and not parameter.is_keyword
+            if value:
+                yield parameter, value, is_positional
 
     def _run(self, state: State) -> Outcome:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         if any(math.prod(text.shape) > MAX_ELEMENTS for value in state for text in value):
-            return Outcome(failure=_plain_failure(ValueError("an input of this size has no storage"), (), (0, 0)))
-        for parameter, value in zip(self._parameters, state, strict=True):
+            return Outcome(failure=plain_failure(ValueError("an input of this size has no storage"), (), (0, 0)))
+        for parameter, value, is_positional in self._passed(state):
             positional, named = build_arguments((text, _marked_tensor(text, self._runner.device)) for text in value)
             argument = named[parameter.name] if named else positional[0]
-            if parameter.is_keyword:
-                kwargs[parameter.name] = argument
-            else:
+            if is_positional:
                 args.append(argument)
+            else:
+                kwargs[parameter.name] = argument
         return self._runner.run(tuple(args), kwargs)
 
     def _problem(self, state: State, outcome: Outcome) -> Failure | None:
@@ -317,7 +264,7 @@ class _Search:
             return None
         self.refused_batch = True
         error = ValueError(f"the output has {outputs[0].shape[0]} rows for a batch of 1")
-        return _plain_failure(error, (outputs[0],), (1 << 20, 0))
+        return plain_failure(error, (outputs[0],), (1 << 20, 0))
 
     def _solve(self, state: State, failure: Failure) -> State | None:
         """The state with another image size or length, if the failing operation needs another number of elements."""
@@ -338,59 +285,78 @@ class _Search:
                 continue
             for side in usual_sides(text, flat.got, flat.need):
                 changed = with_text(state, with_side(text, side))
-                if self._is_over():
+                if self.is_over:
                     return None
                 if self._is_past(changed, failure):
                     return changed
                 if self._needs_rows(changed) and self._is_past(pair := with_batch(changed, 2), failure):
                     return pair
-            found_state = self._bisect(state, text, failure, flat)
+            found_state = self._bisect(state, partial(with_side, text), len(text.shape), failure, flat)
             if found_state is not None:
                 return found_state
         return None
 
+    def _solve_any(self, state: State, failure: Failure) -> State | None:
+        """The state with another size of one dimension, on which the wrong size depends; once for each operation."""
+        texts = texts_by_name(state)
+        sizes = [m for m in mismatches(failure, frozenset(texts)) if isinstance(m, SizeMismatch)]
+        if failure.position in self._solved or ignores_input(failure):
+            return None
+        self._solved.add(failure.position)
+        for name in sorted(sizes[0].names & texts.keys()) if sizes else ():
+            text = texts[name]
+            for dim in range(1, len(text.shape)) if len(text.shape) > 2 and not text.is_whole else ():
+                solved = self._bisect(state, partial(with_dim, text, dim), len(text.shape), failure, sizes[0])
+                if solved is not None:
+                    return solved
+        return None
+
     def _is_past(self, state: State, failure: Failure) -> bool:
         """Whether `state` gets further than `failure`."""
-        problem = self._problem(state, self._outcome(state))
+        problem = self._problem(state, self.outcome(state))
         if problem is None:
             return True
         return problem.progress > failure.progress and problem.position != failure.position
 
     def _needs_rows(self, state: State) -> bool:
         """Whether only the batch of one is wrong: a map of one element has nothing to normalize."""
-        failure = self._outcome(state).failure
+        failure = self.outcome(state).failure
         return failure is not None and reports(failure.error, "single_row")
 
-    def _bisect(self, state: State, text: InputText, failure: Failure, flat: SizeMismatch) -> State | None:
-        low, high = 1, 1024 if len(text.shape) > 3 else 1 << 17
-        for _ in range(MAX_BISECTIONS + (6 if len(text.shape) == 3 else 0)):
-            if low > high or self._is_over():
+    def _bisect(
+        self, state: State, resized: Callable[[int], InputText], rank: int, failure: Failure, flat: SizeMismatch
+    ) -> State | None:
+        """The state with ``resized(size)`` that gets past `failure`; None if `flat` does not depend on the size."""
+        low, high = 1, 1024 if rank > 3 else 1 << 17
+        for _ in range(MAX_BISECTIONS + (6 if rank == 3 else 0)):
+            if low > high or self.is_over:
                 return None
             side = (low + high) // 2
-            changed = with_text(state, with_side(text, side))
+            changed = with_text(state, resized(side))
             if self._is_past(changed, failure):
                 return changed
-            problem = self._problem(changed, self._outcome(changed))
-            sizes = (
-                [
-                    m
-                    for m in mismatches(problem, frozenset((text.name or "",)))
-                    if isinstance(m, SizeMismatch) and m.need == flat.need
-                ]
-                if problem is not None and problem.position == failure.position
-                else []
-            )
-            if sizes and sizes[0].got > flat.need:
+            got = self._got(changed, failure, flat)
+            if got == flat.got and changed != state:
+                return None
+            if got is not None and got > flat.need:
                 high = side - 1
             else:  # too small, or failed earlier because a map vanished
                 low = side + 1
         return None
 
+    def _got(self, state: State, failure: Failure, flat: SizeMismatch) -> int | None:
+        """The size that the failing operation of `failure` got instead of that in `flat`; None if another operation failed."""
+        problem = self._problem(state, self.outcome(state))
+        if problem is None or problem.position != failure.position:
+            return None
+        sizes = mismatches(problem, frozenset(texts_by_name(state)))
+        return next((m.got for m in sizes if isinstance(m, SizeMismatch) and m.need == flat.need), None)
+
     def _with_preferred_form(self, state: State, outcome: Outcome) -> tuple[State, Outcome]:
         """`state` in the form in which its author would write it, if that runs too."""
         for change in PREFERRED_FORMS:
             for changed in change(state, outcome, self._facts):
-                other = self._outcome(changed)
+                other = self.outcome(changed)
                 if self._problem(changed, other) is None:
                     state, outcome = changed, other
                     break
@@ -403,27 +369,20 @@ class _Search:
                 state = with_text(state, replace(text, low=0, high=rows))
         shapes = tuple(tuple(output.shape) for output in tensors_in(as_containers(outcome.output)))
         return InputGuess(
-            texts=self._texts(state), doubt=doubt, trials=len(self._outcomes), facts=self._facts,
+            texts=self._texts(state), doubt=doubt, trials=len(self.outcomes), facts=self._facts,
             output_shapes=shapes,
         )  # fmt: skip
 
     def _texts(self, state: State) -> tuple[InputText, ...]:
         """The ``-i`` texts of `state`: without names as long as positions are enough."""
         texts: list[InputText] = []
-        is_positional = True
-        for parameter, value in zip(self._parameters, state, strict=False):
-            is_positional &= not parameter.is_keyword and len(value) == 1 and value[0].name == parameter.name
-            is_positional &= value[0].literal is None
-            texts += [replace(text, name=None) if is_positional else text for text in value]
+        is_plain = True
+        for parameter, value, is_positional in self._passed(state):
+            is_plain &= (
+                is_positional and len(value) == 1 and value[0].name == parameter.name and value[0].literal is None
+            )
+            texts += [replace(text, name=None) if is_plain else text for text in value]
         return tuple(texts)
-
-
-def _plain_failure(error: Exception, arguments: tuple[Any, ...], progress: tuple[int, int]) -> Failure:
-    """A failure outside of the model."""
-    return Failure(
-        error=error, module=None, module_arguments=(), function=None, arguments=arguments, source="", names={}, line=None,
-        progress=progress,
-    )  # fmt: skip
 
 
 def _marked_tensor(text: InputText, device: torch.device) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from profiler_kit.loading.input_search.proposals import Value
 from profiler_kit.loading.inputs import InputText
 
-State = tuple[Value, ...]  # one value for each parameter of forward that needs one
+State = tuple[Value, ...]  # one value for each parameter of forward, () for an optional one that is not passed
 
 
 def with_batch(state: State, batch: int) -> State:
@@ -38,16 +38,19 @@ def with_text(state: State, text: InputText) -> State:
 def with_value(state: State, value: Value) -> State:
     """`state` with the value of the same parameter replaced by `value`."""
     parameter = value[0].parameter
-    return tuple(value if item[0].parameter == parameter else item for item in state)
+    return tuple(value if item and item[0].parameter == parameter else item for item in state)
 
 
 def with_size(text: InputText, dim: int, size: int) -> InputText:
     """`text` with another size in dimension `dim`; images stay square."""
-    if len(text.shape) in (4, 5) and dim >= len(text.shape) - 2:
-        return with_side(text, size)
-    shape = list(text.shape)
-    shape[dim] = size
-    return replace(text, shape=tuple(shape))
+    return (
+        with_side(text, size) if len(text.shape) in (4, 5) and dim >= len(text.shape) - 2 else with_dim(text, dim, size)
+    )
+
+
+def with_dim(text: InputText, dim: int, size: int) -> InputText:
+    """`text` with another size in dimension `dim` alone."""
+    return replace(text, shape=(*text.shape[:dim], size, *text.shape[dim + 1 :]))
 
 
 def with_side(text: InputText, size: int) -> InputText:

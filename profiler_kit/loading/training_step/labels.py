@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-import itertools
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from math import prod
 from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from profiler_kit.errors import KitError
+from profiler_kit.loading.input_search.facts import Facts
+from profiler_kit.loading.input_search.meta_run import failure_of
+from profiler_kit.loading.input_search.outcomes import (
+    Failure,
+    LayerInputError,
+    Outcome,
+    ignores_input,
+    mark,
+    origins,
+    plain_failure,
+)
+from profiler_kit.loading.input_search.proposals import Value
+from profiler_kit.loading.input_search.recorder import Recorder
+from profiler_kit.loading.input_search.repairs import repairs
+from profiler_kit.loading.input_search.states import State, texts_by_name, with_value
+from profiler_kit.loading.inputs import DTYPES, InputText, text_of
+from profiler_kit.loading.solve import Solved, Solver, combinations
 from profiler_kit.loading.training_step.losses import LabelKind, class_shape, is_class_last
-from profiler_kit.meta.batch import tensors_in
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import is_out_of_memory, one_line_message
 
 MAX_TRIALS: Final = 64
+MAX_SECONDS: Final = 20.0  # of CPU time
+MAX_REPAIRS: Final = 12  # of one failure
 _FEWEST_CLASSES: Final = 2
 
 Shape = tuple[int, ...]
+Loss = Callable[[Mapping[str, Tensor]], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,10 +58,21 @@ class Example:
         return next((t for t in self.inputs if t.dim() > 1 and not (t.is_floating_point() or t.is_complex())), None)
 
     @property
+    def dtype_text(self) -> str | None:
+        """The dtype of a label of floats: that of the main tensor; None for float32."""
+        return text_of(self.main).dtype if self.main.is_floating_point() else None
+
+    @property
     def is_class_last(self) -> bool:
         """Whether the classes are the last dimension of the main tensor."""
         shapes = tuple(tuple(t.shape) for t in self.inputs if not (t.is_floating_point() or t.is_complex()))
         return is_class_last(self.main, shapes, None)
+
+    @property
+    def classes(self) -> int:
+        """The size of the dimension of the classes; 0 for a scalar."""
+        dim = -1 if self.is_class_last or self.main.dim() < 2 else 1
+        return int(self.main.shape[dim]) if self.main.dim() else 0
 
 
 # Shapes of labels, by name; None if the example has no tensor for the shape. Each is a usual convention of loss functions.
@@ -68,161 +98,60 @@ _FLOAT_SHAPES: Final = ("output", "input", "column", "samples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
-    """A random label: the name of its shape (see `labels_for_loss`), its kind, and the number of classes."""
+class LabelUse:
+    """How a loss function uses a label. `classes` is the number of classes; None if the function has none."""
 
-    name: str
-    shape: str
     kind: LabelKind
     classes: int | None = None
 
-    def size(self, example: Example) -> Shape:
-        """The shape for `example`."""
-        return _SHAPES[self.shape](example) or ()
-
-    def empty(self, example: Example) -> Tensor:
-        """An empty tensor on meta of the shape for `example`."""
-        return torch.empty(self.size(example), dtype=self._dtype(example), device="meta")
-
-    def make(self, example: Example, generator: torch.Generator, device: torch.device) -> Tensor:
-        """The label for `example` on `device`, with random values; on meta without values."""
-        if device.type == "meta":
-            return self.empty(example)
-        shape = self.size(example)
+    def text(self, name: str, shape: Shape, example: Example) -> InputText:
+        """A label of this kind, as an ``-i`` text: ``targets=8,1024:int64[0:50304]``."""
         if self.kind == "classes":
-            label = torch.randint(0, self.classes or _class_count(example), shape, generator=generator)
-        elif self.kind == "binary":
-            label = torch.rand(shape, generator=generator)
-        else:
-            label = torch.randn(shape, generator=generator)
-        return label.to(device, self._dtype(example))
-
-    def _dtype(self, example: Example) -> torch.dtype:
-        return torch.int64 if self.kind == "classes" else _float_dtype(example.main)
-
-    def text(self, example: Example) -> str:
-        """The label as an ``-i`` text: ``targets=8,1024:int64[0:50304]``."""
-        dims = ",".join(map(str, self.size(example))) or "()"
-        kind = f":int64[0:{self.classes or _class_count(example)}]" if self.kind == "classes" else ""
-        return f"{self.name}={dims}{kind or ('[0:1]' if self.kind == 'binary' else '')}"
-
-
-def _float_dtype(main: Tensor) -> torch.dtype:
-    return main.dtype if main.is_floating_point() else torch.float32
-
-
-def _class_count(example: Example) -> int:
-    main = example.main
-    count = main.shape[-1 if example.is_class_last or main.dim() < 2 else 1] if main.dim() else 0
-    return max(int(count), _FEWEST_CLASSES)
+            high = self.classes or max(example.classes, _FEWEST_CLASSES)
+            return InputText(name=name, shape=shape, dtype="int64", low=0, high=high)
+        text = InputText(name=name, shape=shape, dtype=example.dtype_text)
+        return replace(text, low=0, high=1) if self.kind == "binary" else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelTrial:
-    """The result of the search: labels that the loss accepts, or the first failure.
+class Label:
+    """A random label: an input of the loss, and the rule by which its shape follows an example; without one, only its rows do."""
 
-    `compared` are the names of other tensors that the loss uses as class numbers or probabilities.
-    """
+    text: InputText
+    rule: str = ""
 
-    labels: tuple[Label, ...] | None
-    failure: str = ""
-    compared: frozenset[str] = frozenset()
+    @property
+    def name(self) -> str:
+        """The name of the label."""
+        return self.text.name or ""
 
+    def make(self, example: Example, generator: torch.Generator, device: torch.device) -> Tensor:
+        """The label for `example` on `device`, with random values; on meta without values."""
+        rows = (*example.main.shape[:1], *self.text.shape[1:]) if self.text.shape else ()
+        dtype = self.text.dtype if self.text.is_integer else example.dtype_text
+        text = replace(self.text, shape=_SHAPES[self.rule](example) or () if self.rule else rows, dtype=dtype)
+        return empty(text) if device.type == "meta" else _filled(text, generator, device)
 
-def labels_for_loss(
-    names: Sequence[str],
-    example: Example,
-    loss: Callable[[Mapping[str, Tensor]], object],
-    others: Mapping[str, Tensor] | None = None,
-) -> LabelTrial:
-    """The labels `names` with which ``loss(labels)`` returns a trainable scalar on meta tensors.
-
-    The loss functions of torch that use a label determine its kind, and the first shape that runs is used. The number of
-    trials is limited to `MAX_TRIALS`. `others` are tensors that the loss reads and that are no labels.
-    """
-    uses: dict[str, LabelUse] = {}
-    attempted: set[tuple[Label, ...]] = set()
-    failure = ""
-    # every new use of a label changes its candidates, so the search starts again
-    for _ in range(len(names) + 1):
-        count = len(uses)
-        is_first = True
-        for labels in itertools.islice(_combinations(names, example, uses), MAX_TRIALS):
-            if labels in attempted:
-                continue
-            attempted.add(labels)
-            tensors = {label.name: label.empty(example) for label in labels}
-            recorder = LabelUses({**(others or {}), **tensors})
-            failure_here = _failure(loss, tensors, recorder)
-            uses = recorder.uses | uses
-            if failure_here is None and all(_is_consistent(label, uses.get(label.name)) for label in labels):
-                compared = {
-                    name for name, use in uses.items() if name not in names and use.kind in ("classes", "binary")
-                }
-                chosen = tuple(_with_classes(label, uses.get(label.name)) for label in labels)
-                return LabelTrial(labels=chosen, compared=frozenset(compared))
-            if is_first:  # the first candidates are the most usual ones
-                failure, is_first = failure_here or "the labels are of another kind", False
-            if len(attempted) >= MAX_TRIALS or len(uses) > count:
-                break
-        if len(uses) == count:
-            break
-    return LabelTrial(labels=None, failure=failure)
+    def as_input(self, seed: int, device: torch.device) -> Tensor:
+        """The label as an input of the model, with other values than inputs of its shape. On meta, small integers have values."""
+        return _filled(self.text, torch.Generator().manual_seed((seed + 1) % 2**64), device)
 
 
-def _combinations(names: Sequence[str], example: Example, uses: Mapping[str, LabelUse]) -> Iterator[tuple[Label, ...]]:
-    return itertools.product(*(list(_candidates(name, example, uses.get(name))) for name in names))
+def _filled(text: InputText, generator: torch.Generator, device: torch.device) -> Tensor:
+    made = text.make(generator=generator, dtype=torch.float32, device=device)
+    assert isinstance(made, Tensor)
+    return made
 
 
-def _candidates(name: str, example: Example, use: LabelUse | None) -> Iterator[Label]:
-    shapes: set[tuple[Shape, bool]] = set()
-    for is_class, listed in ((True, _WHOLE_SHAPES), (False, _FLOAT_SHAPES)):
-        if use is not None and (use.kind == "classes") != is_class:
-            continue
-        for key in listed:
-            shape = _SHAPES[key](example)
-            if is_class and use is None and key in _ONLY_FOR_CLASSES:
-                continue
-            if shape is None or (shape, is_class) in shapes:
-                continue
-            shapes.add((shape, is_class))
-            kind: LabelKind = "classes" if is_class else use.kind if use is not None else "like"
-            yield Label(name=name, shape=key, kind=kind, classes=use.classes if use is not None else None)
+def empty(text: InputText) -> Tensor:
+    """A tensor on meta without values, in the form of `text`."""
+    return torch.empty(text.shape, dtype=DTYPES[text.dtype or "float32"], device="meta")
 
 
-def _is_consistent(label: Label, use: LabelUse | None) -> bool:
-    return use is None or (label.kind == "classes") == (use.kind == "classes")
-
-
-def _with_classes(label: Label, use: LabelUse | None) -> Label:
-    if use is None:
-        return label
-    return Label(name=label.name, shape=label.shape, kind=use.kind, classes=use.classes or label.classes)
-
-
-def _failure(
-    loss: Callable[[Mapping[str, Tensor]], object], labels: Mapping[str, Tensor], recorder: LabelUses
-) -> str | None:
-    """Why ``loss(labels)`` is not a trainable scalar; None if it is."""
-    try:
-        with user_boundary(), warnings.catch_warnings(), torch.enable_grad(), recorder:
-            warnings.simplefilter("ignore")
-            # mse_loss and l1_loss broadcast labels of a wrong shape, with a warning
-            warnings.filterwarnings("error", message="Using a target size")
-            value = loss(labels)
-    except KitError as error:
-        return error.message
-    except (Exception, SystemExit) as error:
-        if is_out_of_memory(error):
-            raise
-        return one_line_message(error)
-    if not isinstance(value, Tensor):
-        return f"the loss is of type {type(value).__name__}"
-    if value.numel() != 1:
-        return f"the loss has shape {tuple(value.shape)}"
-    if not (value.is_floating_point() and value.requires_grad):
-        return "the loss does not depend on any parameter"
-    return None
+def usual_label(name: str, kind: LabelKind, example: Example, rule: str = "") -> Label:
+    """A label of `kind` in the shape of the usual `rule` for it."""
+    rule = rule or ("classes" if kind == "classes" else "output")
+    return Label(text=LabelUse(kind=kind).text(name, _SHAPES[rule](example) or (), example), rule=rule)
 
 
 # Functions of torch.nn.functional, with the kind of label that their second argument is. The modules of torch.nn call them.
@@ -244,48 +173,156 @@ _KINDS: Final[Mapping[Callable[..., Any], LabelKind]] = {
 }
 
 
+class LossRecorder(Recorder):
+    """Records the first use of each label in a loss function, and refuses labels of another kind."""
+
+    def __init__(self, uses: dict[str, LabelUse], labels: Mapping[str, InputText]) -> None:
+        super().__init__(Outcome(), time.thread_time() + MAX_SECONDS, None)
+        self._uses, self._labels = uses, labels
+
+    def check(self, func: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
+        """Raise LayerInputError for a label whose kind is not that of its first use."""
+        super().check(func, args, kwargs)
+        label, use = _use(func, args, kwargs)
+        for name in origins(label) if isinstance(label, Tensor) and not label.requires_grad else ():
+            first = self._uses.setdefault(name, use)
+            if name in self._labels and self._labels[name].is_integer != (first.kind == "classes"):
+                raise LayerInputError(f"{name} has labels of another kind than {first.kind}")
+
+
+def _use(func: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[object, LabelUse]:
+    """(the label, how `func` uses it) of a loss function and of one_hot; (None, ...) of another function."""
+    if func is F.one_hot:
+        count = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
+        return args[0] if args else kwargs.get("tensor"), LabelUse(kind="classes", classes=max(count, 0) or None)
+    if func not in _KINDS:
+        return None, LabelUse(kind="none")
+    prediction = args[0] if args else kwargs.get("input")
+    classes = None
+    if _KINDS[func] == "classes" and isinstance(prediction, Tensor) and prediction.dim():
+        classes = prediction.shape[1 if prediction.dim() > 1 else 0]
+    return args[1] if len(args) > 1 else kwargs.get("target"), LabelUse(kind=_KINDS[func], classes=classes)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelUse:
-    """How a loss function uses a label. `classes` is the number of classes; None if the function has none."""
+class LabelTrial:
+    """The result of the search: labels that the loss accepts, or the first failure.
 
-    kind: LabelKind
-    classes: int | None = None
+    `compared` are the names of other tensors that the loss uses as class numbers or probabilities.
+    """
+
+    labels: tuple[Label, ...] | None
+    failure: str = ""
+    compared: frozenset[str] = frozenset()
 
 
-class LabelUses(TorchFunctionMode):
-    """A mode that follows `labels`, by name, through their conversions and records the first use of each in a loss function."""
+def labels_for_loss(
+    names: Sequence[str],
+    example: Example,
+    loss: Loss,
+    others: Mapping[str, Tensor] | None = None,
+) -> LabelTrial:
+    """The labels `names` with which ``loss(labels)`` returns a trainable scalar on meta tensors.
 
-    def __init__(self, labels: Mapping[str, Tensor]) -> None:
-        super().__init__()
+    The loss functions of torch that use a label determine its kind, and the first shape that runs is used. `others` are tensors
+    that the loss reads and that are no labels.
+    """
+    search = _LabelSearch(names, example, loss, others or {})
+    result = search.solve(combinations([search.values(name) for name in names]))
+    if not isinstance(result, Solved):
+        return LabelTrial(labels=None, failure=_reason(result.failure.error) if result is not None else "")
+    compared = {name for name, use in search.uses.items() if name not in names and use.kind in ("classes", "binary")}
+    return LabelTrial(labels=tuple(search.label(value[0]) for value in result.state), compared=frozenset(compared))
+
+
+_NO_FACTS: Final = Facts(layers=())
+
+
+class _LabelSearch(Solver[State, Outcome, Failure]):
+    """The labels are the inputs of the loss. `uses`: how the loss functions of all trials use them, which decides their kind."""
+
+    def __init__(self, names: Sequence[str], example: Example, loss: Loss, others: Mapping[str, Tensor]) -> None:
+        super().__init__(max_trials=MAX_TRIALS, seconds=MAX_SECONDS)
+        self._names, self._example, self._loss = names, example, loss
+        for name, tensor in others.items():
+            mark(tensor, name)
         self.uses: dict[str, LabelUse] = {}
-        self._names = {id(tensor): name for name, tensor in labels.items()}
-        self._alive: list[Tensor] = list(labels.values())  # so that no other tensor gets the same id
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        self._record(func, args, kwargs)
-        result = func(*args, **kwargs)
-        origin = next((self._names[id(t)] for t in tensors_in((args, kwargs)) if id(t) in self._names), None)
-        if origin is not None:
-            for tensor in tensors_in(result):
-                if not tensor.requires_grad:
-                    self._names.setdefault(id(tensor), origin)
-                    self._alive.append(tensor)
-        return result
+    def attempt(self, state: State) -> Outcome:
+        """The value of the loss for the labels `state`."""
+        texts = texts_by_name(state)
+        labels = {name: mark(empty(text), name) for name, text in texts.items()}
+        recorder = LossRecorder(self.uses, texts)
+        try:
+            with user_boundary(), warnings.catch_warnings(), torch.enable_grad(), recorder:
+                warnings.simplefilter("ignore")
+                # mse_loss and l1_loss broadcast labels of a wrong shape, with a warning
+                warnings.filterwarnings("error", message="Using a target size")
+                return Outcome(output=self._loss(labels))
+        except (Exception, SystemExit) as error:
+            if is_out_of_memory(error):
+                raise
+            return Outcome(failure=failure_of(error, recorder))
 
-    def _record(self, func: Any, args: Any, kwargs: Any) -> None:
-        if func is F.one_hot:
-            count = args[1] if len(args) > 1 else kwargs.get("num_classes", -1)
-            self._add(args[0] if args else kwargs.get("tensor"), "classes", count if count > 0 else None)
-        elif func in _KINDS:
-            prediction = args[0] if args else kwargs.get("input")
-            label = args[1] if len(args) > 1 else kwargs.get("target")
-            classes = None
-            if _KINDS[func] == "classes" and isinstance(prediction, Tensor) and prediction.dim():
-                classes = prediction.shape[1 if prediction.dim() > 1 else 0]
-            self._add(label, _KINDS[func], classes)
+    def problem(self, state: State, outcome: Outcome) -> Failure | None:
+        """The failure, or why the loss is not a trainable scalar."""
+        problem = _unfit(outcome.output) if outcome.failure is None else ""
+        return plain_failure(ValueError(problem), (), (1 << 20, 0)) if problem else outcome.failure
 
-    def _add(self, label: object, kind: LabelKind, classes: int | None) -> None:
-        name = self._names.get(id(label))
-        if name is not None:
-            self.uses.setdefault(name, LabelUse(kind=kind, classes=classes))
+    def changes(self, state: State, failure: Failure) -> Iterator[State]:
+        """Usual labels in place of those that the failing operation received, then their repairs with the same rows."""
+        received = origins(list(failure.arguments)).intersection(self._names) or self._names
+        for name in filter(received.__contains__, self._names):
+            for value in self.values(name):
+                yield with_value(state, value)
+        for changed in islice(repairs(state, failure, _NO_FACTS), MAX_REPAIRS):
+            texts = texts_by_name(changed).values()
+            if len(texts) == len(state) and {text.shape[:1] for text in texts} <= self._rows:
+                yield changed
+
+    def ignores_unknowns(self, failure: Failure) -> bool:
+        """Whether the failing code looks at no label."""
+        return ignores_input(failure)
+
+    def values(self, name: str) -> list[Value]:
+        """The usual labels, of the kind of the known use of `name`, the most usual first."""
+        use = self.uses.get(name)
+        usual = {True: LabelUse(kind="classes"), False: LabelUse(kind="like")}
+        shapes = _rules(self._example, use)
+        return [((use or usual[is_class]).text(name, shape, self._example),) for shape, is_class in shapes]
+
+    def label(self, text: InputText) -> Label:
+        """The label with the shape of `text`, and the kind of its use."""
+        use = self.uses.get(text.name or "")
+        rule = _rules(self._example, use).get((text.shape, text.is_integer), "")
+        return Label(text=use.text(text.name or "", text.shape, self._example) if use is not None else text, rule=rule)
+
+    @property
+    def _rows(self) -> set[Shape]:
+        return {shape[:1] for shape, _ in _rules(self._example, None)}
+
+
+def _rules(example: Example, use: LabelUse | None) -> dict[tuple[Shape, bool], str]:
+    """The rules by (shape for `example`, whether the label has class numbers), the most usual first; of `use`, if it is known."""
+    whole = [rule for rule in _WHOLE_SHAPES if use is not None or rule not in _ONLY_FOR_CLASSES]
+    rules: dict[tuple[Shape, bool], str] = {}
+    for rule, is_class in [*((rule, True) for rule in whole), *((rule, False) for rule in _FLOAT_SHAPES)]:
+        shape = _SHAPES[rule](example)
+        if shape is not None and (use is None or (use.kind == "classes") == is_class):
+            rules.setdefault((shape, is_class), rule)
+    return rules
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, KitError) else one_line_message(error)
+
+
+def _unfit(value: object) -> str:
+    """Why `value` is not a trainable scalar; empty if it is."""
+    if not isinstance(value, Tensor):
+        return f"the loss is of type {type(value).__name__}"
+    if value.numel() != 1:
+        return f"the loss has shape {tuple(value.shape)}"
+    if not (value.is_floating_point() and value.requires_grad):
+        return "the loss does not depend on any parameter"
+    return ""

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.program.parameter_reads import reads_of
 from profiler_kit.loading.program.reading import source_tree
-from profiler_kit.loading.training_step.labels import Example, Label, labels_for_loss
+from profiler_kit.loading.training_step.labels import Example, empty, labels_for_loss, usual_label
 from profiler_kit.loading.training_step.losses import main_output
 from profiler_kit.loading.training_step.meta_trials import MetaTrials
-from profiler_kit.loading.training_step.model_labels import ModelLabel
 from profiler_kit.loading.training_step.output_losses import loss_in_output
 from profiler_kit.loading.vocabulary import is_label, says
 from profiler_kit.meta.batch import Batch
@@ -249,16 +248,16 @@ def _with_inputs(
         return own.value if own is not None else result
 
     unused = {
-        name: Label(name=name, shape="input_samples", kind="classes") for name in label_names.values() if name[0] == "_"
+        name: usual_label(name, "classes", example, "input_samples") for name in label_names.values() if name[0] == "_"
     }
-    empty = {name: label.empty(example) for name, label in unused.items()}
+    unread = {name: empty(label.text) for name, label in unused.items()}
     used = tuple(name for name in label_names.values() if name not in unused)
-    trial = labels_for_loss(used, example, lambda labels: loss({**empty, **labels}))
+    trial = labels_for_loss(used, example, lambda labels: loss({**unread, **labels}))
     if trial.labels is None:
         return None
-    random = [ModelLabel(name=label.name, label=label, example=example) for label in (*trial.labels, *unused.values())]
-    value = filled(list(inputs.tensors()), {label.name: label.make(seed, device) for label in random})
-    listed = " ".join(label.text for label in random if label.name not in unused)
+    made = {label.name: label.as_input(seed, device) for label in (*trial.labels, *unused.values())}
+    value = filled(list(inputs.tensors()), made)
+    listed = " ".join(str(label.text) for label in trial.labels)
     text = f"{METHOD}(batch, batch_idx) of the model" + (f", with random labels {listed}" if listed else "")
     return LightningStep(batch=Batch(args=(value,)), note=Note(subject="step", text=text))
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -149,28 +148,3 @@ def _loss_for_label(main: Tensor, label: Tensor, token_shapes: tuple[tuple[int, 
         "sum",
         f"of the floating-point outputs, because labels {tuple(label.shape)} do not fit the output {tuple(main.shape)}",
     )
-
-
-def random_labels(kind: LabelKind, output: Tensor, class_last: bool, generator: torch.Generator) -> tuple[Tensor, ...]:
-    """Random labels of `kind` for `output`, on its device; () if the loss needs none."""
-    if kind == "none":
-        return ()
-    if kind == "classes":
-        if not class_last and not fits_classes(output):
-            raise TargetError(
-                f"cross_entropy needs an output of shape (N, classes, ...), got {tuple(output.shape)} {output.dtype}",
-                hint="use another --loss, or define loss_fn(output, *inputs)",
-            )
-        classes = output.shape[-1] if class_last else output.shape[1]
-        shape = class_shape(output, class_last)
-        if output.device.type == "meta":
-            return (torch.empty(shape, dtype=torch.int64, device="meta"),)
-        return (torch.randint(0, classes, shape, generator=generator).to(output.device),)
-    if output.device.type == "meta":
-        return (torch.empty(output.shape, dtype=output.dtype, device="meta"),)
-    labels = (
-        torch.randn(output.shape, generator=generator)
-        if kind == "like"
-        else torch.rand(output.shape, generator=generator)
-    )
-    return (labels.to(output.device, output.dtype),)

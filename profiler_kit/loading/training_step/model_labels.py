@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
@@ -19,7 +17,6 @@ from profiler_kit.loading.training_step.output_losses import loss_in_output
 from profiler_kit.loading.training_step.script_loss import newly_stored, stored_scalars
 from profiler_kit.loading.vocabulary import LABELS
 from profiler_kit.meta.batch import Batch, tensors_in
-from profiler_kit.meta.values import MAX_INTEGERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,23 +28,7 @@ class ModelLabel:
 
     name: str
     label: Label | None
-    example: Example
     stored: str = ""
-
-    @property
-    def text(self) -> str:
-        """The label as an ``-i`` text."""
-        return self.label.text(self.example) if self.label is not None else self.name
-
-    def make(self, seed: int, device: torch.device) -> Tensor:
-        """The random label as an input. On meta, a small one has values, because code may read them."""
-        assert self.label is not None
-        is_small = prod(self.label.size(self.example)) <= MAX_INTEGERS
-        place = torch.device("cpu") if is_small or device.type != "meta" else device
-        generator = torch.Generator().manual_seed(
-            (seed + 1) % 2**64
-        )  # labels that differ from inputs of the same shape
-        return self.label.make(self.example, generator, place)
 
 
 def label_parameters(model: nn.Module, batch: Batch, passed: frozenset[str] = frozenset()) -> tuple[str, ...]:
@@ -94,8 +75,8 @@ def find_model_label(trials: MetaTrials, name: str) -> ModelLabel | None:
     provided = next(tensors_in(batch.labels), None)
     if provided is not None:
         trial = labels_for_loss((), example, lambda _: loss({name: provided}))
-        return ModelLabel(name=name, label=None, example=example, stored=stored) if trial.labels is not None else None
+        return ModelLabel(name=name, label=None, stored=stored) if trial.labels is not None else None
     trial = labels_for_loss((name,), example, loss)
     if trial.labels is None:
         return None
-    return ModelLabel(name=name, label=trial.labels[0], example=example, stored=stored)
+    return ModelLabel(name=name, label=trial.labels[0], stored=stored)

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
+from profiler_kit.loading.training_step.labels import Example, usual_label
 from profiler_kit.loading.training_step.losses import (
     LOSSES,
     LabelKind,
     default_loss,
+    fits_classes,
     floats_in,
     is_class_last,
     main_output,
-    random_labels,
 )
 from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output, select_loss
 from profiler_kit.loading.training_step.script_loss import ScriptLoss
@@ -146,8 +147,14 @@ class Objective:
         kind = self._label_kind()
         if kind == "none":
             return ()
-        main = main_output(output)
-        return random_labels(kind, main, is_class_last(main, self.token_shapes, None), generator)
+        example = Example(main=main_output(output), inputs=tuple(batch.tensors()))
+        main = example.main
+        if kind == "classes" and not example.is_class_last and not fits_classes(main):
+            raise TargetError(
+                f"cross_entropy needs an output of shape (N, classes, ...), got {tuple(main.shape)} {main.dtype}",
+                hint="use another --loss, or define loss_fn(output, *inputs)",
+            )
+        return (usual_label("label", kind, example).make(example, generator, main.device),)
 
     def _label_kind(self) -> LabelKind:
         if self.function is not None:
