@@ -26,6 +26,7 @@ from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
 from profiler_kit.recording.outermost_calls import OutermostCalls, wrapped_forwards
 from profiler_kit.recording.phases import PhaseHooks, replaced
+from profiler_kit.recording.tracer import detach_tracer_afterwards
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
 from profiler_kit.temporary_files import replacement
@@ -346,11 +347,16 @@ class Recorder:
         self._hooks.install(around_model=False)  # the mark of the model must lie inside the mark of the phase
         paths = self._traced_paths = self._paths()
         self._roots = {paths[id(model)]: model for model in self.models}
-        self._patches.enter_context(wrapped_calls(paths, self._guarded_call))
+        around = self._guard.around
+        self._patches.enter_context(
+            wrapped_calls(paths, lambda path, call: around(partial(self._around_call, path), call))
+        )
         self._synchronize()
         # The profiler imports torch._inductor, and optimizers import torch._dynamo. The two import each other: in two threads
         # at once, from different ends, Python breaks the import of one of them.
         importlib.import_module("torch._dynamo")
+        if self._cuda:
+            detach_tracer_afterwards()
         self._profiler = profiled(self._cuda, self._traced, stacks=self._stacks)
         self._profiler.__enter__()
         self._open_step_mark()
@@ -377,9 +383,6 @@ class Recorder:
             phase = "other"
         self._phase_mark = record_function(marks.phase(phase))
         self._phase_mark.__enter__()
-
-    def _guarded_call(self, path: str, call: Call) -> Any:
-        return self._guard.around(partial(self._around_call, path), call)
 
     def _around_call(self, path: str, call: Call) -> Any:
         mark_module = partial(marked_call, path, call)
