@@ -14,7 +14,7 @@ import pkgutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, Final, NoReturn
@@ -35,11 +35,12 @@ class Program:
     name: str
     is_module: bool
     arguments: tuple[str, ...]
+    folder: Path = field(default_factory=Path.cwd)  # where it starts: it may change its own
 
     @property
     def path(self) -> Path | None:
         """The full path of the script; None for a module, a folder or an archive."""
-        path = Path(self.name).resolve()
+        path = (self.folder / self.name).resolve()
         return path if not self.is_module and path.is_file() and path.suffix == ".py" else None
 
     def check(self) -> None:

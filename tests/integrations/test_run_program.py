@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from profiler_kit.diagnosis.facts import facts_of
+from profiler_kit.integrations.program import Program
 from profiler_kit.records.serde import read_report
 
 NET = """\
@@ -941,3 +942,11 @@ def test_stop_ends_all_processes(folder: Path, start: str) -> None:
     watched = run(folder, "--stop", "train.py", "meeting")
     assert (watched.returncode, watched.stdout) == (0, "")
     assert report_of(folder)["runs"][0]["traced_steps"] == 1
+
+
+def test_the_script_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "")
+    monkeypatch.chdir(tmp_path)
+    program = Program(name="train.py", is_module=False, arguments=())
+    monkeypatch.chdir("/")  # as hydra does
+    assert program.path == (tmp_path / "train.py").resolve()
