@@ -115,9 +115,10 @@ class Claims:
         return self._file("end").exists()
 
     def forget(self) -> None:
-        """Remove the files."""
+        """Remove the files, where that is possible: the program has ended."""
         for file in self.folder.glob(self._file("*").name):
-            file.unlink(missing_ok=True)
+            with suppress(OSError):
+                file.unlink()
 
     def _file(self, name: str) -> Path:
         return self.folder / f".process_{self.program}_{name}"
