@@ -129,7 +129,7 @@ class ProgramSession(LoopSession):
         self._losses: LossWatch | None = None  # watches the first recorded steps
         self._loop: Loop | None = None
         self._ends: StepEnds[int] | None = None
-        self._is_step_over = self._has_evaluation = self._is_over = False
+        self._is_step_over = self._has_evaluation = False
         self._has_other_optimizer = self._has_resumed = self._has_stronger_loop = False
         self._drops_evaluations, self._has_training_mode = True, False
         self._changed_flags: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ class ProgramSession(LoopSession):
     @property
     def is_over(self) -> bool:
         """Whether nothing of it is left in the program."""
-        return self._is_over
+        return self._guard.is_closed
 
     # ---- from the import of torch to the end of the program
 
@@ -165,7 +165,7 @@ class ProgramSession(LoopSession):
             return
         if self._next is not None and self._next.is_recording:
             self._next.end()
-        if self._is_over:
+        if self.is_over:
             return
         is_elsewhere = self._claims is not None and (self._is_child or self._claims.exist)
         if self._recorder is not None:
@@ -208,7 +208,7 @@ class ProgramSession(LoopSession):
 
     def _leave(self) -> None:
         """Remove all hooks, and refer to no model any more. Also in forked processes, which are left alone."""
-        self._is_over = self._guard.is_closed = True
+        self._guard.is_closed = True
         removals = [self._endings.stop, self._patches.close]
         removals += [self._losses.stop] if self._losses is not None else []
         removals += [self._recorder.abandon] if self._recorder is not None else []

@@ -68,6 +68,7 @@ class Recorder:
         guard: Guard | None = None,
     ) -> None:
         self._direct = direct
+        self._guard = guard = guard or Guard(raise_error)
         devices = (parameter.device for parameter in parameters_of(model))
         self.device = next((device for device in devices if device.type != "meta"), torch.device("cpu"))
         self.observations = Observations(device=self.device)
@@ -78,12 +79,13 @@ class Recorder:
         self._timed, self._traced, self._stacks = timed, traced, stacks
         self._trace_file = trace
         self._cuda = self.device.type == "cuda"
-        self._hooks = PhaseHooks(self.models, _no_mark, self._on_forward, self._on_optimizer, others=others)
-        self._hooks.guard = self._guard = guard or Guard(raise_error)
+        self._hooks = PhaseHooks(
+            self.models, _no_mark, self._on_forward, self._on_optimizer, others=others, guard=guard
+        )
         self._forwards = ExitStack()  # the hooks of `direct`
         self._copies = ExitStack()  # that of copies of the models
         self._has_copies, self._others = False, tuple(others)
-        self._searches, self._calls = False, OutermostCalls(self._hooks.guard)
+        self._searches, self._calls = False, OutermostCalls(guard)
         self._first_traced, self._roots = 0, dict[str, nn.Module]()
         self._traced_paths: dict[int, str] = {}
         self._stage: Stage = "warm-up"

@@ -61,7 +61,7 @@ class PhaseHooks:
     step.
     `before_work` is called before data are fetched or a model is called, outside of all phases: a step may end there.
     A loop that calls no model, as within one compiled function, has its backward pass there.
-    `guard` runs what is ours: the caller has the errors unless it sets another one.
+    `guard` runs each hook; without one, the loop has the errors.
     """
 
     def __init__(
@@ -71,11 +71,12 @@ class PhaseHooks:
         on_forward: OnForward,
         on_optimizer: OnOptimizer,
         others: Sequence[nn.Module] = (),
+        guard: Guard | None = None,
     ) -> None:
         self.mark = mark
         self.around_call: Callable[[Call], Any] = _call  # runs each call of ``torch.compile(model)``
         self.before_work: Callable[[], None] = _do_nothing
-        self.guard = Guard(raise_error)
+        self._guard = guard or Guard(raise_error)
         self.models = models
         self._others = others
         self._on_forward = on_forward
@@ -90,7 +91,7 @@ class PhaseHooks:
 
     def install(self, *, around_model: bool = True) -> None:
         """Start to report phases. Without `around_model`, the caller reports calls of the model, with `around_forward`."""
-        hook = self.guard.hook
+        hook = self._guard.hook
         with contextlib.ExitStack() as hooks:
             hooks.enter_context(replaced(torch.autograd, "backward", partial(self._wrapped, self._around_backward)))
             if hasattr(torch.autograd, ENGINE):
@@ -133,11 +134,11 @@ class PhaseHooks:
     def inside(self, phase: Phase) -> Iterator[None]:
         """Report `phase` for the block. What the hooks find inside the block has priority."""
         outer: Phase = self._open[-1] if self._open else "other"
-        self._enter(phase)
+        self._guard.run(self._enter, phase)
         try:
             yield
         finally:
-            self._leave(phase, outer)
+            self._guard.run(self._leave, phase, outer)
 
     @property
     def is_in_backward(self) -> bool:
@@ -175,7 +176,7 @@ class PhaseHooks:
         if not self._still_watches_before_work():
             return False
         self._has_calls = True
-        self._is_evaluation = self.guard.run(self._on_forward, model, args, kwargs) is False
+        self._is_evaluation = not self._on_forward(model, args, kwargs)
         self._enter("other" if self._is_evaluation else "forward")
         return True
 
@@ -206,7 +207,7 @@ class PhaseHooks:
 
     def _enter(self, phase: Phase) -> None:
         self._open.append(phase)
-        self.guard.run(self.mark, phase)
+        self.mark(phase)
 
     def _leave(self, phase: Phase, next_phase: Phase) -> None:
         """Close `phase`. The phase around it continues; without one, `next_phase` begins.
@@ -221,10 +222,10 @@ class PhaseHooks:
         if outer is None:
             self._between = next_phase
         is_next = outer == "optimizer" and next_phase == "loss"
-        self.guard.run(self.mark, next_phase if outer is None or is_next else outer)
+        self.mark(next_phase if outer is None or is_next else outer)
 
     def _is_watched(self) -> bool:
-        return threading.get_ident() == self._thread and not self.guard.is_closed
+        return threading.get_ident() == self._thread and not self._guard.is_closed
 
     def _before_forward(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not torch.compiler.is_compiling():  # the loop calls a compiled wrapper: `_wrapped_compiled`
@@ -252,7 +253,7 @@ class PhaseHooks:
     def _wrapped_forward(self, model: nn.Module, original: Callable[..., Any]) -> Callable[..., Any]:
         def forward(*args: Any, **kwargs: Any) -> Any:
             around = partial(self.around_forward, model, args, kwargs)
-            return self.guard.around(around, lambda: original(*args, **kwargs))
+            return self._guard.around(around, lambda: original(*args, **kwargs))
 
         return forward
 
@@ -261,7 +262,7 @@ class PhaseHooks:
 
         def call_compiled(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
             around = partial(self._around_compiled, wrapper, args, kwargs)
-            return self.guard.around(around, lambda: original(wrapper, *args, **kwargs))
+            return self._guard.around(around, lambda: original(wrapper, *args, **kwargs))
 
         return call_compiled
 
@@ -272,7 +273,7 @@ class PhaseHooks:
 
     def _wrapped(self, around: Callable[[Call], Any], original: Callable[..., Any]) -> Callable[..., Any]:
         """A function of torch that does what `original` does, inside of ``around(call)``."""
-        return lambda *args, **kwargs: self.guard.around(around, lambda: original(*args, **kwargs))
+        return lambda *args, **kwargs: self._guard.around(around, lambda: original(*args, **kwargs))
 
     def _around_backward(self, call: Call) -> Any:
         if not self._is_watched() or "backward" in self._open:

@@ -394,10 +394,10 @@ def main() -> None:
     """Measure or compare."""
     line = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     line.add_argument("command", choices=("measure", "steps", "estimate", "compare", "changes", "ratios"))
-    line.add_argument("folder", type=Path, nargs="?", help="of networks, for measure, estimate and compare")
+    line.add_argument("folder", type=Path, nargs="?", help="of networks, for measure, steps, estimate and compare")
     line.add_argument("--out", type=Path, default=Path("measured.jsonl.gz"), metavar="FILE")
     line.add_argument("--measured", type=Path, default=Path("measured.jsonl.gz"), metavar="FILE")
-    line.add_argument("--steps", type=Path, metavar="FILE", help="for compare")
+    line.add_argument("--steps", type=Path, metavar="FILE", help="of steps, for compare")
     line.add_argument("--estimates", type=Path, metavar="FILE", help="for compare")
     line.add_argument("--seconds", type=float, default=MEASURING_SECONDS, help="start no network after this time")
     line.add_argument("--first", type=int, default=0, metavar="N", help="the first case or network of changes")

@@ -14,7 +14,18 @@ import torch
 
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.forecast.prices import prices_for
-from scripts.bench.forecast import Outcome, cases_of, network_of, pair_of, predict, print_outcomes, print_ratios, ratios
+from scripts.bench.forecast import (
+    TIMED_STEPS,
+    Outcome,
+    cases_of,
+    network_of,
+    pair_of,
+    predict,
+    print_outcomes,
+    print_ratios,
+    ratios,
+    write_step_times,
+)
 from scripts.lab.price_table import read_recordings
 from scripts.lab.record_prices import build_step
 
@@ -50,6 +61,15 @@ def test_a_case_is_predicted(folder: Path) -> None:
     assert training is not None
     assert inference is not None
     assert training.kernel_ns.median > 2 * inference.kernel_ns.median > 0
+
+
+def test_steps_are_timed_beside_the_host(folder: Path) -> None:
+    write_step_times(folder, folder / "steps.json", 60, "cpu")
+    written = json.loads((folder / "steps.json").read_text())
+    keys = [" ".join(case.key) for case in cases_of(folder)]
+    assert [*written["step_ns"]] == keys
+    assert all(len(times) == TIMED_STEPS and min(times) > 0 for times in written["step_ns"].values())
+    assert min(written["host_ns"]) > 0
 
 
 def shapes(number: int) -> tuple[Any, ...]:
