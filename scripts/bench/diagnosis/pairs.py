@@ -27,14 +27,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tabulate import tabulate
-
-import profiler_kit
-from profiler_kit.records.report import Finding
 from scripts.bench.diagnosis.record import ROOT, device_lock
 
 if TYPE_CHECKING:
     from torch.profiler import profile
+
+    from profiler_kit.records.report import Finding
 
 TIMES: Final = "times.jsonl"
 SLOW, FIXED = "_slow", "_fixed"
@@ -241,6 +239,8 @@ def predictions(out: Path, causes: Mapping[str, str] | None) -> list[Prediction]
 
 
 def _prediction(name: str, times: Mapping[str, float], out: Path, rule: str | None) -> Prediction:
+    import profiler_kit  # a machine that records needs torch alone
+
     findings = profiler_kit.inspect(_trace_path(out, f"{name}{SLOW}")).report.findings
     finding = _naming(findings, rule)
     slow_ns = times[f"{name}{SLOW}"]
@@ -263,6 +263,8 @@ def print_predictions(rows: list[Prediction], form: str) -> None:
     if form == "json":
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return
+    from tabulate import tabulate
+
     print(
         tabulate(
             [_cells(row) for row in rows], ["pair", "finding", "ms", "repaired", "predicted", "saves", "predicted"]
