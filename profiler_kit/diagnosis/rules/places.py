@@ -101,6 +101,16 @@ _REPEATED: Final[dict[str, tuple[str, str, Advice | str]]] = {
             "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')",
         ),
     ),
+    "unused": (
+        "Gradients that no optimizer step uses cost",
+        "The backward pass also goes through a part of the program whose parameters the next optimizer step does not update, and "
+        "the gradients are dropped or never read: a teacher, a frozen part, a generator while its critic learns.",
+        advise(
+            "Run that part without gradients, under torch.no_grad(), or cut the graph behind it: {code}. Switch off the "
+            "gradients of parameters that are not trained, module.requires_grad_(False).",
+            "output = output.detach()",
+        ),
+    ),
 }
 
 
@@ -130,6 +140,10 @@ REPEATED_WORK = step_rule(
     """
 Fires on work that a step repeats although its result is there, by what a replay of the step saves without it:
 
+- backward work whose gradients no optimizer step uses: everything behind the last gradient of a pass that is used. A gradient is
+  unused if the first backward pass after an optimizer step adds to what is left of it from before, beside new gradients, or if it
+  is new again in a later pass and the optimizer steps between update no tensor of its shape. The second needs
+  `record_shapes=True` and an optimizer of at most 30 tensors, which the profiler lists;
 - backward of operators after their first one in the step: losses that share a graph and are differentiated one by one
   (`retain_graph=True`). Steps that differentiate gradients do not count;
 - work on weights in a program that trains nothing: weight_norm and other parametrizations, casts, masks. Such an operator has no
