@@ -21,7 +21,8 @@ MIN_EXACT_PART: Final = 0.75
 MAIN_LAUNCH_SHARE: Final = 0.4
 # Rules of their own say why these phases take time.
 OWN_RULES: Final = ("data", "optimizer")
-# An operator that many layers call is no single place, unless it is a large part of the step.
+# An operator that many layers call is no single place, unless it is a large part of the step. One without launches computes on the
+# CPU.
 MIN_OPERATOR_SAVING: Final = 0.4
 MAX_LISTED_OPERATORS: Final = 4
 
@@ -53,7 +54,7 @@ def _is_removable(site: WorkSite) -> bool:
     if has_own_rule or is_step or is_layer or site.product_share > MAX_PRODUCT_SHARE:
         return False
     if site.operator:
-        return site.saving.median >= MIN_OPERATOR_SAVING
+        return not site.launches or site.saving.median >= MIN_OPERATOR_SAVING
     return _is_exact(site) or bool(site.row) or not site.has_gradient
 
 

@@ -313,7 +313,8 @@ class SyncWait:
 class HostActivity:
     """Idle time in which the host was in one operator, call or range, as the innermost one.
 
-    - `name`: its name; "" for time without a recorded event, or in the mark of a step alone.
+    - `name`: its name; "" for time without a recorded event, or in the mark of a step alone. `after`, `before`: of such time, the
+      names of the events between which most of it passes; "" at the ends of the trace.
     - `source`: the user's own code around its longest call (``train.py(12): augment``); "" where the trace does not show it.
     - `phase`: the phase of the host's work; "" for none. `module`: the module around its longest call; "" for none.
     - `calls`: its calls in idle time. `ns`: the idle time. `longest_ns`: the idle time in the longest call.
@@ -330,6 +331,8 @@ class HostActivity:
     long_ns: int = 0
     launched: bool = False
     module: str = ""
+    after: str = ""
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

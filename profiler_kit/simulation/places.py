@@ -71,13 +71,14 @@ class Places:
     `sites`: of launches and host work. `step_functions`: functions that are the step itself. `site`: the number of each node's
     site. `trains`: a step has a backward pass. `stays`: device work that no change may take out. `joins`: device work that
     may share a launch with that beside it. `is_first`, `is_first_piece`: nodes and pieces in the first round of a loop.
-    `piece_phase`: the phase of each piece of host work.
+    `piece_site`, `piece_phase`: the site and the phase of each piece of host work.
     """
 
     graph: Graph
     sites: tuple[Site, ...]
     step_functions: frozenset[str]
     site: Ids
+    piece_site: Ids
     trains: bool
     stays: Mask
     joins: Mask
@@ -162,6 +163,7 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
         sites=sites.sites,
         step_functions=sites.loops,
         site=site,
+        piece_site=piece_site,
         trains=trains,
         stays=stays & is_product,
         joins=stays & ~is_product,
