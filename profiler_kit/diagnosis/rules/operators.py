@@ -138,7 +138,8 @@ _LOSS_WORK: Final = re.compile(r"log_?softmax|nll_loss|cross_entropy|_loss(_|\Z|
 def _loss(report: Report | TraceReport, work: StepWork) -> StepPart:
     kernels = work.select(lambda item: _LOSS_WORK.search(item.name.lower()) is not None)
     # The phase ends before backward, and the names do not show all of the loss: the larger one is a lower bound.
-    ns = max(work.phase_ns.get("loss", 0), work.module_ns.get(LOSS_PATH, 0), total_ns(kernels))
+    backward_ns = total_ns([item for item in kernels if "backward" in item.name.lower()])
+    ns = max(work.phase_ns.get("loss", 0) + backward_ns, work.module_ns.get(LOSS_PATH, 0), total_ns(kernels))
     return StepPart(
         ns=ns,
         what="The loss takes",
@@ -147,8 +148,9 @@ def _loss(report: Report | TraceReport, work: StepWork) -> StepPart:
             "names show it.",
             "It reads and writes the outputs of the model several times, usually for a softmax over many classes.",
         ),
-        advice="Compile the loss, so that it reads the outputs once: {code}. With many classes, compute it in chunks of the "
-        "batch, or use fewer classes per example (sampled or adaptive softmax).",
+        advice="Compute outputs and loss only where they count, without masked, padded or ignored positions. Compile the loss, so "
+        "that it reads the outputs once: {code}. With many classes, compute it in chunks of the batch, or use fewer classes per "
+        "example (sampled or adaptive softmax).",
         code="loss_fn = torch.compile(loss_fn)",
         measures=(("time of the loss", ns, "ns"),),
         claims=(*phase_claims("loss"), *module_claims([LOSS_PATH]), *work_claims(work, kernels)),
