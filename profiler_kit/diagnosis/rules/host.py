@@ -140,7 +140,8 @@ def _long_python(step: StepWork) -> StepPart | None:
         share_name="idle time in Python, share",
         least="medium",
         most="medium" if step.marked_steps == 0 and main.calls == 1 else "high",
-        title=f"The device waits for Python for {percent(step.share(ns))} of the time{_main_text(main, ns) if is_named or names_neighbors else ''}",
+        title=f"The device waits for Python for {percent(step.share(ns))} of the time"
+        f"{_main_text(main, ns) if is_named or names_neighbors else ''}",
         sentences=(
             f"Gaps of at least {text(LONG_CALL_NS, 'ns')} keep the device idle for {text(ns, 'ns')} "
             f"{step.per_step}. Meanwhile the host is in {calls_text(calls)}.",
@@ -154,7 +155,9 @@ def _long_python(step: StepWork) -> StepPart | None:
 
 def _main_text(main: HostActivity, ns: int) -> str:
     """Return the call that takes most of `ns`, as the end of a title; empty if none does."""
-    return f", most of it {'in ' if main.name else 'is '}{call_name(main)}" if main.long_ns >= MAIN_CALL_SHARE * ns else ""
+    return (
+        f", most of it {'in ' if main.name else 'is '}{call_name(main)}" if main.long_ns >= MAIN_CALL_SHARE * ns else ""
+    )
 
 
 HOST_OVERHEAD = step_rule(

@@ -158,9 +158,9 @@ def _loss(report: Report | TraceReport, work: StepWork) -> StepPart:
             "It reads and writes the outputs of the model several times, usually for a softmax over many classes.",
             f"The layer that computes these outputs takes {text(output_ns, 'ns')} more." if output_ns else "",
         ),
-        advice="Compute outputs and loss only where they count, without masked, padded or ignored positions. Compile the loss, so "
-        "that it reads the outputs once: {code}. With many classes, compute it in chunks of the batch, or use fewer classes per "
-        "example (sampled or adaptive softmax).",
+        advice="Compute outputs and loss only where they count, without masked, padded or ignored positions. Compile the loss, "
+        "so that it reads the outputs once: {code}. With many classes, compute it in chunks of the batch, or use fewer classes "
+        "per example (sampled or adaptive softmax).",
         code="loss_fn = torch.compile(loss_fn)",
         measures=(("time of the loss", ns, "ns"), ("time of the output layer", output_ns or None, "ns")),
         claims=(*phase_claims("loss"), *module_claims([LOSS_PATH]), *work_claims(work, kernels)),
