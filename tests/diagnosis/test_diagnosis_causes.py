@@ -312,7 +312,28 @@ def test_the_loss_counts_where_it_computes() -> None:
     assert "loss_bound" not in rules(cpu_trace(operator("mm", "gemm", 85.0, 9), replace(softmax, kernel_ns=ms(15.0))))
 
 
+def test_the_loss_of_a_trace_with_shapes_counts_with_its_backward_pass_and_the_layer_of_its_outputs() -> None:
+    def shaped(name: str, family: str, shapes: tuple[tuple[int, ...], ...], total_ms: float) -> ShapedOperator:
+        return ShapedOperator(
+            name=name, family=family, shapes=shapes, calls=3, kernel_ns=ms(total_ms),
+            forward_ns=0, backward_ns=ms(total_ms), recompute_ns=0,
+        )  # fmt: skip
+
+    kernels = (kernel("gemm", 80.0, 9), kernel("loss/softmax", 20.0, 3, name="cunn_SoftMax"))
+    shapes = (
+        shaped("aten::cross_entropy_loss", "loss/softmax", ((512, 30000), (512,)), 30.0),
+        shaped("aten::linear", "gemm", ((512, 64), (30000, 64)), 12.0),
+        shaped("aten::linear", "gemm", ((512, 64), (64, 64)), 9.0),
+    )
+    finding = single(gpu_trace(*kernels, shapes=shapes), "loss_bound")
+    times = {item.name: item.value for item in finding.evidence}
+    assert (times["time of the loss"], times["time of the output layer"]) == (ms(30.0), ms(12.0))
+
+
 def test_one_kind_of_operators_dominates() -> None:
+    assert not rules(cpu_trace(operator("mm", "gemm", 30.0, 9), operator("pool", "pool", 70.0, 6))), (
+        "pooling is a layer"
+    )
     finding = single(
         cpu_trace(operator("mm", "gemm", 30.0, 9), operator("sort", "sort/scan", 70.0, 6)), "dominant_operator"
     )
@@ -324,7 +345,7 @@ def test_one_kind_of_operators_dominates() -> None:
 @pytest.mark.parametrize(
     ("work", "rule"),
     [
-        (operator("avg_pool2d", "pool", 70.0, 576), "dominant_operator"),
+        (operator("upsample", "interpolate", 70.0, 576), "dominant_operator"),
         (operator("mul", "pointwise", 70.0, 576), "pointwise_chain"),
         (operator("cat", "cat/copy", 70.0, 576), "tensor_copies"),
         (operator("flip", "view", 70.0, 60_000), "small_operators"),

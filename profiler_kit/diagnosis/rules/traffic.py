@@ -182,8 +182,8 @@ Fires on layout kernels (NCHW to NHWC and back, padding of channels), if the dev
 
 The tensor-core convolutions of cuDNN and MIOpen need channels-last tensors. They convert tensors of other layouts before and
 after. These kernels compute nothing. If more of them convert from NHWC to NCHW, the tensors are channels last already: cuDNN
-chose kernels without tensor cores, and the finding is `low`. On ROCm, PyTorch passes channels-last tensors on to MIOpen only with the
-environment variable `PYTORCH_MIOPEN_SUGGEST_NHWC=1`.
+chose kernels without tensor cores, and the finding is `low`. On ROCm, PyTorch passes channels-last tensors on to MIOpen only
+with the environment variable `PYTORCH_MIOPEN_SUGGEST_NHWC=1`.
 """,
 )
 
