@@ -13,12 +13,11 @@ from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent, plural
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
-from profiler_kit.diagnosis.work_groups import is_host_copy
+from profiler_kit.diagnosis.work_groups import copies_to_device, is_host_copy
 from profiler_kit.diagnosis.work_sites import site_text
 from profiler_kit.records.claims import idle_claims, kernel_claims, phase_claims
 from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary, WorkSite
-from profiler_kit.traces.names import HOST_TO_DEVICE
 from profiler_kit.units import percent, text
 
 # A loader that keeps up delivers its batch in a few percent of the step.
@@ -226,7 +225,7 @@ def _host_device_copies(trace: TraceSummary) -> _Copies | None:
     calls, copy_ns = sum(kernel.calls for kernel in kernels), _exposed_ns(trace, kernels)
     pageable_ns = min(copy_ns, sum(kernel.kernel_ns for kernel in kernels if _PAGEABLE.search(kernel.name)))
     waiting_ns = sum(i.ns for i in trace.idle if i.cause == "synchronization" and i.phase == "transfer")
-    to_device_ns = sum(kernel.kernel_ns for kernel in kernels if HOST_TO_DEVICE.search(kernel.name))
+    to_device_ns = sum(kernel.kernel_ns for kernel in kernels if copies_to_device(kernel.name))
     copies = _Copies(
         names=tuple(kernel.name for kernel in kernels),
         direction=TO_DEVICE if 2 * to_device_ns >= sum(kernel.kernel_ns for kernel in kernels) else TO_HOST,
