@@ -22,7 +22,7 @@ from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Bytes, Graph, Ids, Ints, Mask
 from profiler_kit.simulation.host_pieces import HostPieces, host_pieces
-from profiler_kit.simulation.repeated_work import REPEATED, repeated_work
+from profiler_kit.simulation.repeated_work import NEEDS_LAUNCHES, REPEATED, repeated_work
 from profiler_kit.traces.names import accumulates
 from profiler_kit.traces.table import NONE
 
@@ -44,12 +44,14 @@ class Place(NamedTuple):
     """A place as masks of nodes: all of its `nodes`, and of these the device work that is `gone`.
 
     `left_ns`: the time that is left of device work that goes. `host_ns`: the time of the traced host work that goes.
+    `keeps_launches`: the device work gets shorter, and the host does all that it did.
     """
 
     nodes: Mask
     gone: Mask
     left_ns: Ints
     host_ns: Ints
+    keeps_launches: bool = False
 
 
 class Grouping(NamedTuple):
@@ -102,6 +104,9 @@ class Places:
         left_ns = np.zeros(len(self.graph), np.int64)
         if kind == "loop":  # one operation for all rounds still does their work, but without the least time of a kernel
             left_ns[gone] = duration[gone] - duration[gone].min(initial=np.iinfo(np.int64).max)
+        if kind == "repeated" and name in NEEDS_LAUNCHES:
+            left_ns[gone] = duration[gone].min(initial=np.iinfo(np.int64).max)
+            return Place(nodes, gone, left_ns, np.zeros_like(left_ns), keeps_launches=True)
         return Place(nodes, gone, left_ns, host_ns.astype(np.int64))
 
     def _kept(self, kind: str, nodes: Mask) -> Mask:

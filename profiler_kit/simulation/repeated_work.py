@@ -4,6 +4,7 @@
   through all of it, where one pass through their sum would do. Gradients that are differentiated themselves do not count.
 - ``weights``: work on weights in a program that trains nothing, as a normalization of weights or a cast in each call: operators
   whose largest input has the shape of a weight of a layer, and that of no layer's input.
+- ``growing``: work of a program that trains nothing on inputs that grow from round to round (`growing_inputs`).
 - ``unused``: backward work whose gradients no optimizer step uses (`unused_gradients`).
 """
 
@@ -18,10 +19,12 @@ import numpy as np
 from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import tensor_shapes
+from profiler_kit.simulation.growing_inputs import work_on_growing_inputs
 from profiler_kit.simulation.unused_gradients import differentiates_gradients, unused_gradients
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
-REPEATED: Final = ("backward", "weights", "unused")
+REPEATED: Final = ("backward", "weights", "unused", "growing")
+NEEDS_LAUNCHES: Final = frozenset({"growing"})  # kinds of which a part of each kernel stays, and the host's work
 # Operators of layers, and the arguments that are their input and their weight.
 _LAYER: Final = re.compile(r"\Aaten::(?:linear|conv(?:_transpose)?[123]d)\Z")
 _INPUT: Final = 0
@@ -37,6 +40,7 @@ def repeated_work(attribution: Attribution, launches: Ids, *, trains: bool) -> I
         number[:-1][_later_passes(attribution)] = REPEATED.index("backward")
     else:
         number[:-1][_work_on_weights(attribution, launches)] = REPEATED.index("weights")
+        number[:-1][work_on_growing_inputs(attribution, launches)] = REPEATED.index("growing")
     return number
 
 

@@ -149,6 +149,8 @@ class StepModel:
     def _without_place(self, graph: Graph, place: Place) -> Graph:
         """Return `graph` without what goes of `place`, and without its waits."""
         gone = np.flatnonzero(place.gone)
+        if place.keeps_launches:
+            return shorten(graph, gone, np.minimum(place.left_ns[gone], graph.duration_ns[gone]))
         changed = drop_waits(remove_work(graph, gone), np.flatnonzero(place.nodes))
         changed = shorten(changed, gone, place.left_ns[gone])
         return self._less_host_work(changed, place.host_ns)

@@ -423,3 +423,38 @@ def test_work_on_weights_of_a_program_that_trains_nothing_goes_with_its_calls(
     assert [(site.repeated, site.launches) for site in sites] == ([("weights", 1.0)] if is_repeated else [])
     for site in sites:
         assert site.saving.median == pytest.approx(0.43, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "is_repeated"),
+    [
+        ("aten::linear", [10, 11, 12, 13], True),
+        ("aten::linear", [10, 12, 14, 16, 3], True),
+        ("aten::linear", [10, 10, 10, 10], False),
+        ("aten::linear", [10, 11, 13, 14], False),
+        ("aten::linear", [10, 11, 9, 10], False),
+        ("aten::matmul", [10, 11, 12, 13], False),
+    ],
+    ids=["one position", "a new beginning", "equal", "other lengths", "several lengths", "scores of a cache"],
+)
+def test_work_on_inputs_that_grow_is_repeated_but_for_the_shortest_kernel(
+    tmp_path: Path, name: str, sizes: list[int], is_repeated: bool
+) -> None:
+    """In each step, two kernels of 60 and 20 us work on an input with one position more."""
+    events = []
+    for i, size in enumerate(sizes):
+        begin, number, work = i * 30, 2 * i + 1, i * 80 + 12
+        layer = op(name, begin + 5, begin + 15)
+        layer["args"]["Input Dims"] = [[8, size, 64], [64, 64]]
+        add = op("aten::add", begin + 20, begin + 25)
+        add["args"]["Input Dims"] = [[8, size, 64], [8, size, 64], []]
+        events += [
+            mark(f"ProfilerStep#{i + 1}", begin, begin + 30),
+            layer, launch(number, begin + 8, begin + 10), kernel("gemm", work, work + 60, number),
+            add, launch(number + 1, begin + 22, begin + 24), kernel("add", work + 60, work + 80, number + 1),
+        ]  # fmt: skip
+    attribution = attribute(table(tmp_path, events))
+    sites = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.repeated]
+    assert [(site.repeated, site.launches) for site in sites] == ([("growing", 2.0)] if is_repeated else [])
+    for site in sites:  # a step is as long as its kernels: 40 of 80 us go
+        assert site.saving.median == pytest.approx(0.45, abs=0.1)

@@ -116,6 +116,15 @@ _REPEATED: Final[dict[str, tuple[str, str, Advice | str]]] = {
             "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')",
         ),
     ),
+    "growing": (
+        "Work on inputs that grow from round to round costs",
+        "Each round computes all earlier positions again, with those that are new.",
+        advise(
+            "Keep the results of earlier positions and pass only the new ones: a key-value cache, {code} in transformers, or "
+            "buffers of the full length that each round writes into.",
+            "model.generate(..., use_cache=True)",
+        ),
+    ),
     "unused": (
         "Gradients that no optimizer step uses cost",
         "The backward pass also goes through a part of the program whose parameters the next optimizer step does not update, and "
@@ -161,6 +170,8 @@ Fires on work that a step repeats although its result is there, by what a replay
   `record_shapes=True` and an optimizer of at most 30 tensors, which the profiler lists;
 - backward of operators after their first one in the step: losses that share a graph and are differentiated one by one
   (`retain_graph=True`). Steps that differentiate gradients do not count;
+- work of a program that trains nothing on inputs that grow by the same size from round to round, as in generation without a
+  key-value cache: of each kernel, the time of the shortest one stays, with its launch. The trace needs `record_shapes=True`;
 - work on weights in a program that trains nothing: weight_norm and other parametrizations, casts, masks. Such an operator has no
   larger input than a tensor of the shape of a layer's weight, and no layer has an input of this shape. Python calls that launch
   nothing else go with it. The trace needs `record_shapes=True`.
