@@ -357,9 +357,9 @@ class WorkSite:
       function around it, "" where unknown.
     - `row`: operators in a row, between two products, in one place or in several, as in layers; "" for other places.
     - `rounds`: how often a step has a loop's round or a row; 0 for other places.
-    - `repeated`: "backward": backward of operators after their first one in the step; "weights": work on weights in a program
-      that trains nothing; "unused": backward work whose gradients no optimizer step uses; "growing": work of such a
-      program on inputs that grow from round to round; "" for other places.
+    - `repeated`: work that a step does in vain; "" for other places. "backward": backward of operators after their first one in
+      the step. "unused": backward work whose gradients no optimizer step uses. "calls": calls of a module directly after another
+      one. In a program that trains nothing, "weights": work on weights; "growing": work on inputs that grow from round to round.
     - `has_gradient`: False for all work of a training step, outside data loading and the optimizer, that has no backward pass.
     - `operators`: of a function, a module or a phase, its operators and nodes with the most host and device time, at most three.
     - `phase`: the phase of its longest work. `launches`: its device work per step. `launch_share`: its part of all device work.

@@ -22,7 +22,7 @@ from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Bytes, Graph, Ids, Ints, Mask
 from profiler_kit.simulation.host_pieces import HostPieces, host_pieces
-from profiler_kit.simulation.repeated_work import NEEDS_LAUNCHES, REPEATED, repeated_work
+from profiler_kit.simulation.repeated_work import CAN_JOIN, NEEDS_LAUNCHES, REPEATED, repeated_work
 from profiler_kit.traces.names import accumulates
 from profiler_kit.traces.table import NONE
 
@@ -102,7 +102,9 @@ class Places:
         gone, duration = nodes & self.graph.is_device & ~kept, self.graph.duration_ns
         host_ns = np.bincount(self.pieces.node[piece], self.pieces.ns[piece], minlength=len(self.graph))
         left_ns = np.zeros(len(self.graph), np.int64)
-        if kind == "loop":  # one operation for all rounds still does their work, but without the least time of a kernel
+        if (
+            kind == "loop" or name in CAN_JOIN
+        ):  # one operation for all rounds still does their work, but without the least time of a kernel
             left_ns[gone] = duration[gone] - duration[gone].min(initial=np.iinfo(np.int64).max)
         if kind == "repeated" and name in NEEDS_LAUNCHES:
             left_ns[gone] = duration[gone].min(initial=np.iinfo(np.int64).max)

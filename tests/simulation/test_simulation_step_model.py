@@ -458,3 +458,45 @@ def test_work_on_inputs_that_grow_is_repeated_but_for_the_shortest_kernel(
     assert [(site.repeated, site.launches) for site in sites] == ([("growing", 2.0)] if is_repeated else [])
     for site in sites:  # a step is as long as its kernels: 40 of 80 us go
         assert site.saving.median == pytest.approx(0.45, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("second", "between", "launched", "is_repeated"),
+    [
+        ("nn.Module: Net_0", False, 8, True),
+        ("nn.Module: Net_0", True, 8, False),
+        ("nn.Module: Net_1", False, 8, False),
+        ("nn.Module: Net_0", False, 7, False),
+    ],
+    ids=["the same", "work between", "another module", "another number of launches"],
+)
+def test_a_module_that_is_called_twice_in_a_row_can_be_called_once(
+    tmp_path: Path, second: str, between: bool, launched: int, is_repeated: bool
+) -> None:
+    """Each call launches eight kernels of 2 us, one every 10 us. The host limits the step."""
+    events, number = [], 0
+    for i in range(4):
+        begin = i * 200
+        events.append(mark(f"ProfilerStep#{i + 1}", begin, begin + 200))
+        for module, start, count in (("nn.Module: Net_0", begin + 5, 8), (second, begin + 100, launched)):
+            events.append(call(module, start, start + 85))
+            for at in range(start, start + 10 * count, 10):
+                number += 1
+                events += [
+                    op("aten::mul", at + 1, at + 8),
+                    launch(number, at + 3, at + 5),
+                    kernel("mul", at + 6, at + 8, number),
+                ]
+        if between:
+            number += 1
+            at = begin + 92
+            events += [
+                op("aten::add", at + 1, at + 6),
+                launch(number, at + 2, at + 4),
+                kernel("add", at + 5, at + 6, number),
+            ]
+    attribution = attribute(table(tmp_path, events))
+    sites = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.repeated]
+    assert [(site.repeated, site.launches) for site in sites] == ([("calls", 8.0)] if is_repeated else [])
+    for site in sites:
+        assert site.saving.median == pytest.approx(0.45, abs=0.1)

@@ -116,6 +116,14 @@ _REPEATED: Final[dict[str, tuple[str, str, Advice | str]]] = {
             "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')",
         ),
     ),
+    "calls": (
+        "Calls of a module directly after another one cost",
+        "The program calls the same module several times in a row and does nothing on the device in between.",
+        advise(
+            "Call it once, with the inputs of all calls as one batch, and split the outputs: {code}.",
+            "first, second = module(torch.cat([a, b])).chunk(2)",
+        ),
+    ),
     "growing": (
         "Work on inputs that grow from round to round costs",
         "Each round computes all earlier positions again, with those that are new.",
@@ -170,6 +178,8 @@ Fires on work that a step repeats although its result is there, by what a replay
   `record_shapes=True` and an optimizer of at most 30 tensors, which the profiler lists;
 - backward of operators after their first one in the step: losses that share a graph and are differentiated one by one
   (`retain_graph=True`). Steps that differentiate gradients do not count;
+- calls of a module that directly follow another call of it (with stacks), without a launch in between: one call with a larger
+  batch can do their work. The host's work goes, and of each kernel the time of the shortest one;
 - work of a program that trains nothing on inputs that grow by the same size from round to round, as in generation without a
   key-value cache: of each kernel, the time of the shortest one stays, with its launch. The trace needs `record_shapes=True`;
 - work on weights in a program that trains nothing: weight_norm and other parametrizations, casts, masks. Such an operator has no
