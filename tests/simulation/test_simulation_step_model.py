@@ -13,7 +13,7 @@ from profiler_kit.attribution.launch_sites import launch_sites
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.diagnosis.ranking import StepSavings
 from profiler_kit.diagnosis.work_sites import removable_sites
-from profiler_kit.records.claims import claim_of_text, kernel_claims
+from profiler_kit.records.claims import claim_of_text, idle_claims, kernel_claims
 from profiler_kit.records.report import Finding
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import NONE, Link
@@ -500,3 +500,18 @@ def test_a_module_that_is_called_twice_in_a_row_can_be_called_once(
     assert [(site.repeated, site.launches) for site in sites] == ([("calls", 8.0)] if is_repeated else [])
     for site in sites:
         assert site.saving.median == pytest.approx(0.45, abs=0.1)
+
+
+def test_the_wait_with_which_the_first_step_begins_counts_as_well(tmp_path: Path) -> None:
+    """In each of three steps, 80 us pass in Python before a kernel of 10 us: without them, a step takes 20 us."""
+    events = []
+    for i in range(3):
+        begin = i * 100
+        events += [
+            mark(f"ProfilerStep#{i + 1}", begin, begin + 100),
+            call("train.py(3): prepare", begin, begin + 80),
+            op("aten::mul", begin + 82, begin + 88), launch(i + 1, begin + 84, begin + 86),
+            kernel("mul", begin + 88, begin + 98, i + 1),
+        ]  # fmt: skip
+    steps_model = model(tmp_path, events)
+    assert steps_model.saving(Change(idle_claims("python"), 1.0)) == pytest.approx(0.85, abs=0.1)
