@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from profiler_kit.diagnosis.advice import NO_TRIALS, trials_of
 from profiler_kit.diagnosis.disturbance import is_disturbed
 from profiler_kit.diagnosis.facts import Facts
 from profiler_kit.diagnosis.idle_time import (
@@ -70,6 +71,7 @@ def _outside_operators(report: Report | TraceReport, step: StepWork) -> StepPart
         ),
         advice=advice,
         measures=(("span", step.span_ns, "ns"), ("operator time", step.busy_ns, "ns")),
+        trials=trials_of(report, "batch=2x", "compile") if main is None else NO_TRIALS,
         claims=idle_claims("python"),
     )
 
