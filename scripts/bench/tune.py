@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -36,6 +37,7 @@ AXES = (
 )
 """
 PLACEBOS: Final = 20
+PROGRESS: Final = re.compile(r" +\d+ s  ")
 REST_S: Final = 40.0  # which a search may take beyond its budget, before it is a failure
 
 
@@ -159,7 +161,8 @@ def _tuned(
     done, output = _finished(command, limit_s, environment)
     if done != 0 or not file.exists():
         return {"error": f"exit {done}: {output[-500:]}"}
-    return _figures(json.loads(file.read_text(encoding="utf-8")))
+    progress = [line.strip() for line in output.splitlines() if PROGRESS.match(line)]
+    return {**_figures(json.loads(file.read_text(encoding="utf-8"))), "progress": progress}
 
 
 def _finished(command: Sequence[str], limit_s: float, environment: dict[str, str]) -> tuple[int | None, str]:
@@ -245,7 +248,7 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
 
 def _cells(row: dict[str, Any], kind: str) -> list[str]:
     """What `tune` found, what that gains when it is timed again, the best set by hand, and the share of its gain."""
-    timed = [line for line in row["by_hand"] if line.get("ratio")]
+    timed = [line for line in row["by_hand"] if line.get("ratio")] or [{"settings": [], "ratio": 1.0}]
     best = min(
         (line for line in timed if kind == "reduced" or not is_reduced(line["settings"])),
         key=lambda line: line["ratio"],

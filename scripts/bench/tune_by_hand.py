@@ -132,7 +132,7 @@ def captured(step: Callable[[], torch.Tensor], *, reads: bool) -> Callable[[], N
     with torch.cuda.graph(graph):
         loss = step()
 
-    def replay() -> None:
+    def replay(kept: object = step) -> None:  # whose model and inputs the graph reads
         graph.replay()
         if reads:
             loss.item()
