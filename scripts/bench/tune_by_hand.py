@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import copy
 import importlib.util
 import inspect
 import json
@@ -33,7 +34,7 @@ DTYPES: Final = {"amp_bf16": torch.bfloat16, "amp_fp16": torch.float16}
 KNOWN: Final = {*IMAGES_ONLY, *CUDA_ONLY, *DTYPES, "fused_optimizer", "benchmark_limit=0"}
 TURN_S: Final = 0.05
 ROUNDS: Final = range(4, 12)  # at least and at most
-BUILD_SHARE: Final = 0.65  # of the time, after which no further set of settings starts
+BUILD_SHARE: Final = 0.7  # of the time, after which no further set of settings starts
 
 Settings = frozenset[str]
 T = TypeVar("T")
@@ -58,7 +59,8 @@ class Network:
         assert spec.loader is not None
         self.file = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(self.file)
-        self.name, self.device = name, device
+        torch.manual_seed(0)
+        self.device, self.model = device, getattr(self.file, name)().to(device)
         inputs = self.file.example_inputs()
         tensors = inputs if isinstance(inputs, tuple) else (inputs,)
         self.inputs = tuple(tensor[torch.arange(batch) % len(tensor)].to(device) for tensor in tensors)
@@ -93,8 +95,7 @@ def optimizer_of(network: Network, model: torch.nn.Module, settings: Settings) -
 
 def step_of(network: Network, settings: Settings) -> Callable[[], None]:
     """A training step with `settings`, ready to be timed."""
-    torch.manual_seed(0)
-    model, inputs = getattr(network.file, network.name)().to(network.device), network.inputs
+    model, inputs = copy.deepcopy(network.model), network.inputs
     if "channels_last" in settings:
         model = model.to(memory_format=torch.channels_last)
         inputs = tuple(x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs)
