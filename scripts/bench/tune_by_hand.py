@@ -95,7 +95,8 @@ def optimizer_of(network: Network, model: torch.nn.Module, settings: Settings) -
 
 def step_of(network: Network, settings: Settings) -> Callable[[], None]:
     """A training step with `settings`, ready to be timed."""
-    model, inputs = copy.deepcopy(network.model), network.inputs
+    # `to` lets recurrent layers pack their copied weights again
+    model, inputs = copy.deepcopy(network.model).to(network.device), network.inputs
     if "channels_last" in settings:
         model = model.to(memory_format=torch.channels_last)
         inputs = tuple(x.to(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs)
