@@ -250,6 +250,8 @@ def _larger(state: State, failure: Failure) -> Iterator[State]:
         sizes = sorted(size for size in USUAL_SIZES if size > side) if spatial > 1 else [side * 4, side * 64]
         for size in sizes:
             yield with_text(state, with_side(text, size))
+        for size in sizes if len(text.shape) == 4 else ():  # (N, H, W, C)
+            yield with_text(state, replace(text, shape=(text.shape[0], size, size, text.shape[3])))
 
 
 def _structures(state: State, failure: Failure, facts: Facts) -> Iterator[State]:
