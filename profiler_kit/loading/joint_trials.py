@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from linecache import getline
 from typing import Final
 
+from profiler_kit.errors import TargetError
 from profiler_kit.loading.candidates.arguments import Assumption, unknown_values
 from profiler_kit.loading.candidates.construction import BuildFailure, Selection, assumption
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
@@ -37,7 +39,7 @@ State = tuple[Assumption, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """What a build with its inputs gave: a target, or an error. `error` is None for a build that failed."""
+    """What a build with its inputs gave: a target, or an error. Without both, other arguments failed for other reasons."""
 
     selection: Selection | None
     target: Target | None = None
@@ -55,11 +57,19 @@ class Trial:
 
 
 class JointTrials(Solver[State, Trial, Trial]):
-    """Trials of one candidate. `build` makes its model with assumptions, and `load` the target of the model."""
+    """Trials of one candidate. `build` makes its model with assumptions, and `load` the target of the model.
 
-    def __init__(self, build: Callable[[State], Selection | BuildFailure], load: Callable[[Selection], Target]) -> None:
+    `guard` is around code of the user that finds what to change.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[State], Selection | BuildFailure],
+        load: Callable[[Selection], Target],
+        guard: Callable[[], AbstractContextManager[object]],
+    ) -> None:
         super().__init__(max_trials=_MAX_TRIALS, seconds=_SECONDS)
-        self._build, self._load = build, load
+        self._build, self._load, self._guard = build, load, guard
 
     def attempt(self, state: State) -> Trial:
         """The target with the assumptions `state`."""
@@ -70,6 +80,10 @@ class JointTrials(Solver[State, Trial, Trial]):
             return Trial(selection=selection, target=self._load(selection))
         except NoFitError as error:
             return Trial(selection=selection, error=error)
+        except TargetError:
+            if not self.outcomes:  # nothing was changed yet
+                raise
+            return Trial(selection=None)
 
     def problem(self, state: State, outcome: Trial) -> Trial | None:
         """The trial, if it has no target."""
@@ -80,7 +94,9 @@ class JointTrials(Solver[State, Trial, Trial]):
         selection, error = failure.selection, failure.error
         if selection is None or error is None:
             return
-        for assumed in _corrections(selection, error):
+        with self._guard():
+            corrections = list(_corrections(selection, error))
+        for assumed in corrections:
             kept = (a for a in state if (a.kind, a.name) != (assumed.kind, assumed.name))
             yield (*kept, assumed)
 
@@ -98,6 +114,8 @@ def _corrections(selection: Selection, error: NoFitError) -> Iterator[Assumption
     """Values that may repair the failure: a usual one instead of None, and sizes that make both sides equal."""
     name = selection.candidate.name
     unknowns = unknown_values(selection.arguments, selection.candidate.value)
+    if not unknowns:
+        return
     words = _words(error.failure)
     for (kind, key), value in unknowns.items():
         usual = plausible_value(key, selection.arguments.bound) if value is None and key in words else UNKNOWN

@@ -144,7 +144,7 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
             changes = may_change and chosen.builds is not None and bool(chosen.arguments.assumed)
             return _target(source, chosen, where, compiled, on_built, effects, may_change=changes)
 
-        return JointTrials(build, target)
+        return JointTrials(build, target, lambda: _building(source))
 
     try:
         return trials(may_change=True).result(selection.assumptions)

@@ -180,3 +180,21 @@ def test_copies_of_numbers() -> None:
     assert type(pickle.loads(pickle.dumps(number))) is int
     assert number / 2 == 2.0
     assert 10.0 - number == 6.0
+
+
+PHASES = """\
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+    def forward(self, x, phase):
+        if phase in ("grow", "stay"):
+            return self.fc(x)
+"""
+
+
+def test_a_parameter_that_is_compared_with_texts_gets_one_of_them(write: Write) -> None:
+    write({"net.py": PHASES})
+    assert dict(target_of("net.py").batch.kwargs) == {"phase": "grow"}

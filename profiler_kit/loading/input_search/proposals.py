@@ -131,6 +131,8 @@ def proposals(
     """The values to try for `parameter` of `parameters`, the most usual first."""
     name, role = parameter.name, parameter.role
     roles = {other.role for other in parameters}
+    if parameter.texts:
+        return [(InputText(name=name, shape=(), literal=repr(text)),) for text in parameter.texts]
     if role is Role.DICT and parameter.keys:
         members = tuple(Parameter(name=key, role=role_of(key)) for key in parameter.keys if key.isidentifier())
         parts = [proposals(member, members, facts, model, batch)[0][0] for member in members]
