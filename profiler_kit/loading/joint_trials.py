@@ -19,10 +19,9 @@ from profiler_kit.loading.candidates.arguments import Assumption, unknown_values
 from profiler_kit.loading.candidates.construction import BuildFailure, Selection, assumption
 from profiler_kit.loading.candidates.plausible import UNKNOWN, plausible_value
 from profiler_kit.loading.candidates.sourced import SourcedInt, numbers_in
-from profiler_kit.loading.evidence.record import NoFitError
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.mismatches import SizeMismatch, mismatches
-from profiler_kit.loading.input_search.outcomes import Failure
+from profiler_kit.loading.input_search.outcomes import Failure, NoFitError
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.search import marked_arguments
 from profiler_kit.loading.model import Target

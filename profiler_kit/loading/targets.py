@@ -22,10 +22,10 @@ from profiler_kit.loading.candidates.construction import BuildFailure, Selection
 from profiler_kit.loading.candidates.keywords import parse_arguments
 from profiler_kit.loading.candidates.selection import select
 from profiler_kit.loading.evidence.loader import find_loader
-from profiler_kit.loading.evidence.record import NoFitError
 from profiler_kit.loading.evidence.recorded_run import run_notes, with_settings_of_run
 from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
+from profiler_kit.loading.input_search.outcomes import NoFitError
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
 from profiler_kit.loading.joint_trials import JointTrials
 from profiler_kit.loading.live.live_models import read_model

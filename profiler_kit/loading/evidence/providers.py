@@ -15,12 +15,12 @@ from profiler_kit.loading.evidence.announcements import NO_GUESS_HINT, announcem
 from profiler_kit.loading.evidence.data_sets import from_data_set
 from profiler_kit.loading.evidence.input_check import named_texts
 from profiler_kit.loading.evidence.model_calls import from_model_call
-from profiler_kit.loading.evidence.record import Evidence, NoFitError, Provider
+from profiler_kit.loading.evidence.record import Evidence, Provider
 from profiler_kit.loading.evidence.recorded_run import from_run
 from profiler_kit.loading.evidence.stated import from_caller, from_example, from_loader, from_options, from_recipe
 from profiler_kit.loading.evidence.subject import Subject, without_names
 from profiler_kit.loading.input_search.facts import facts_of
-from profiler_kit.loading.input_search.outcomes import Failure, InputGuess, NoGuess
+from profiler_kit.loading.input_search.outcomes import Failure, InputGuess, NoFitError, NoGuess
 from profiler_kit.loading.input_search.proposals import data_inputs
 from profiler_kit.loading.inputs import parse_inputs
 from profiler_kit.loading.scripts.import_errors import missing_module

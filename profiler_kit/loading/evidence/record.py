@@ -6,10 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from profiler_kit.errors import TargetError
 from profiler_kit.loading.evidence.loader import Loader
-from profiler_kit.loading.input_search.outcomes import Failure
-from profiler_kit.loading.inputs import InputText
 from profiler_kit.meta.batch import Batch
 from profiler_kit.records.notes import Certainty, Choice, Note
 
@@ -35,23 +32,6 @@ class Evidence:
     loader: Loader | None = None
     pinned: tuple[str, ...] = ()
     choices: tuple[Choice, ...] = ()
-
-
-class NoFitError(TargetError):
-    """Forward does not run with `texts`: the searched inputs that got furthest, or those that something states."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        where: str | None,
-        hint: str,
-        failure: Failure,
-        texts: tuple[InputText, ...],
-        is_searched: bool = True,
-    ) -> None:
-        super().__init__(message, where=where, hint=hint)
-        self.failure, self.texts, self.is_searched = failure, texts, is_searched
 
 
 # A source of evidence: a function that returns what it has about a target, or None. Raises TargetError or UsageError.

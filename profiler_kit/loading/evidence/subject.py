@@ -19,10 +19,9 @@ from profiler_kit.loading.candidates.hyperparameters import program_options
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.announcements import input_note
 from profiler_kit.loading.evidence.loader import Loader
-from profiler_kit.loading.evidence.record import NoFitError
 from profiler_kit.loading.input_search.layers import first_embedding
 from profiler_kit.loading.input_search.meta_run import MetaRunner
-from profiler_kit.loading.input_search.outcomes import InputGuess, NoGuess
+from profiler_kit.loading.input_search.outcomes import InputGuess, NoFitError, NoGuess
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.search import marked_arguments, search_inputs
 from profiler_kit.loading.inputs import DTYPES, InputText, build_arguments
