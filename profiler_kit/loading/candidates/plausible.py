@@ -40,7 +40,7 @@ def plausible_value(
     if is_part and any(is_concept(name, concept) for concept in _BLOCK_INPUTS):
         return GENERIC_SIZE
     value = _by_name(name.strip("_"), bound)
-    return _by_annotation(lowered, text, generic=generic) if value is UNKNOWN else _as_annotated(value, text)
+    return _by_annotation(lowered, text, generic=generic) if value is UNKNOWN else value
 
 
 def _by_name(name: str, bound: Mapping[str, Any]) -> Any:
@@ -53,19 +53,6 @@ def _by_name(name: str, bound: Mapping[str, Any]) -> Any:
         return UNKNOWN
     same_part = {key.removeprefix(f"{prefix}_"): value for key, value in bound.items() if key.startswith(f"{prefix}_")}
     return _by_name(tail, same_part | {key: value for key, value in bound.items() if key not in same_part})
-
-
-def _as_annotated(value: Any, annotation: str) -> Any:
-    """`value` in the annotated form: a pair of sizes for ``tuple[int, int]``, equal sizes for ``list[int]``."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return value
-    if re.match(r"(typing\.)?[Tt]uple\[int, int, int\]", annotation):
-        return (value,) * 3
-    if re.match(r"(typing\.)?[Tt]uple\[", annotation):
-        return (value,) * 2
-    if re.match(r"(typing\.)?([Ll]ist|Sequence)\[int\]", annotation):
-        return [value] * 2
-    return value
 
 
 def _by_annotation(name: str, annotation: str, *, generic: bool) -> Any:
