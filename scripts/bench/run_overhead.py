@@ -102,8 +102,8 @@ def main() -> None:
     samples: dict[str, list[Steps]] = {name: [] for name in VARIANTS}
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):
-            for name, steps in round_of(number, Path(folder), options.device, options.cores).items():
-                samples[name].append(steps)
+            for name, sample in round_of(number, Path(folder), options.device, options.cores).items():
+                samples[name].append(sample)
     alone = samples["alone"]
     for name, steps in samples.items():
         median = ratios([step.median for step in steps], [step.median for step in alone])
