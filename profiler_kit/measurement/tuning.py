@@ -5,6 +5,10 @@ surely better and accurate enough is accepted, and the next one is tried on top 
 such as torch.compile, follow in fresh processes. The search has two tracks: the changes that keep the precision make the first
 answer, and those that reduce it, on top of the first, the second. Picking the best of many is partly luck, so `tuning_result`
 measures both answers again, in fresh processes.
+
+The changes that are usually used together are tried at once first. If that is surely better, it is compared with the same without
+each of them, and those that do not contribute are dropped: most of the gain is found early, and what only helps beside another
+change is found at all.
 """
 
 from __future__ import annotations
@@ -22,7 +26,9 @@ from profiler_kit.measurement.tuning_candidates import (
     reduces_precision,
     refinements,
     runs_fresh,
-    with_change,
+    used_together,
+    with_changes,
+    without_change,
 )
 from profiler_kit.measurement.tuning_processes import TuningProcesses
 from profiler_kit.measurement.tuning_verdicts import MIN_USEFUL, Verdicts, screened_gain
@@ -32,6 +38,7 @@ from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.tuning import Attempt, AttemptOutcome, Gain, TuningOptions
 
 MAX_COMPARISONS: Final = 60
+FEWEST_TOGETHER: Final = 3  # changes that are tried at once; fewer are compared one by one in the same time
 MAX_PASSES: Final = 3  # further processes of a change that needs its own, or rounds of processes that take turns
 TURN_COPIES: Final = 2
 MIN_PROCESSES: Final = 2  # of such a change, if it is accepted
@@ -72,6 +79,7 @@ class Search:
     - `same`, `reduced`: the answers with the precision of the baseline, and with less.
     - `expected`: the share of the step that a change may save, by its name, as the diagnosis expects.
     - `can_screen`: whether the target can be built several times in one process.
+    - `alone`: the gains of configurations over the same without one of their changes, by the names of the latter and the former.
     """
 
     processes: TuningProcesses
@@ -85,6 +93,7 @@ class Search:
     same: Track = field(init=False)
     reduced: Track = field(init=False)
     verdicts: Verdicts = field(init=False)
+    alone: dict[tuple[str, str], Gain] = field(default_factory=dict)
     _later: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -108,7 +117,7 @@ class Search:
         self._later = [change for change in ordered if self._runs_fresh(change)]
         quick = [change for change in ordered if change not in self._later]
         self._know_error()
-        self._try_all(self.same, _exact(quick))
+        self._try_all(self.same, self._try_together(self.same, _exact(quick)))
         self._branch(_reduced(quick))
         later = _exact(self._later)
         for track in (self.reduced, self.same) if self.has_reduced else (self.same,):
@@ -141,58 +150,107 @@ class Search:
         if base.max_relative_error is None and not base.error_note and self.can_screen:
             self.processes.compare(None, self.baseline)
 
+    def _try_together(self, track: Track, changes: Sequence[str]) -> list[str]:
+        """Try those of `changes` at once that are usually used together, keep those that contribute, and return what is left."""
+        words: list[str] = []
+        for change in used_together(changes):
+            is_free = all(not are_alternatives(change, word) for word in words)
+            if is_free and self._config_of(track, [change]) is not None:
+                words.append(change)
+        if len(words) < FEWEST_TOGETHER or not self._try(track, *words):
+            return list(changes)
+        self._drop_useless(track)
+        queue = [change for change in changes if change not in words]
+        for change in track.accepted:
+            self._follow(change, track, queue)
+        return queue
+
+    def _drop_useless(self, track: Track) -> None:
+        """Drop each accepted change, the least promising first, unless it is surely better than the same without it."""
+        before = replace(track)
+        for change in before.accepted[::-1]:
+            if len(track.accepted) > 1 and self._has_room(track, change):
+                self._drop_if_useless(track, change)
+        if track.config != before.config and not self._is_accurate(track):
+            track.accepted, track.config, track.gains = before.accepted, before.config, before.gains
+
+    def _drop_if_useless(self, track: Track, change: str) -> None:
+        config, rest = track.config, without_change(track.accepted, change)
+        base = self.read_config(configuration_name(rest))
+        assert isinstance(base, RunConfig)  # all of its changes apply
+        gain, run, group = self._compare(base, config, [change], self._reserve(track))
+        if run is None or gain is None:
+            return
+        outcome, reason = self.verdicts.judge(base, config, gain, group or [run], reduced=track.reduced)
+        if outcome == "better":
+            self.alone[base.name, config.name] = gain
+            outcome = "accepted"
+        else:
+            track.accepted, track.config = rest, base
+            track.gains = {**track.gains, change: _inverse(gain)}
+        self._add(change, base, config, outcome, reason, gain)
+
+    def _is_accurate(self, track: Track) -> bool:
+        """Whether the configuration of `track`, which was not checked yet, is accurate enough."""
+        self.processes.compare(None, track.config)
+        return not self.verdicts.error_problem(track.config, track.reduced)
+
     def _try_all(self, track: Track, changes: Sequence[str]) -> None:
         """Try `changes` on `track`; after each accepted one also its refinements, and what lost before and may gain beside it."""
         queue = list(changes)
         while queue and len(self.attempts) < MAX_COMPARISONS:
             change = queue.pop(0)
-            if not self._try(track, change):
-                continue
-            new = [word for word in refinements(change) if word not in queue]
-            is_fresh = self._runs_fresh(change)
-            self._later += [word for word in new if self._runs_fresh(word) and not is_fresh]
-            queue[:0] = [word for word in new if self._runs_fresh(word) == is_fresh]
-            queue += [word for word in self._partners_of(change, track) if word not in queue]
+            if self._try(track, change):
+                self._follow(change, track, queue)
 
-    def _try(self, track: Track, change: str) -> bool:
-        """Whether `change` is accepted on top of `track`, which it then belongs to."""
-        config = self._config_of(track, change)
+    def _follow(self, change: str, track: Track, queue: list[str]) -> None:
+        """Add to `queue` what to try because `change` was accepted."""
+        new = [word for word in refinements(change) if word not in queue]
+        is_fresh = self._runs_fresh(change)
+        self._later += [word for word in new if self._runs_fresh(word) and not is_fresh]
+        queue[:0] = [word for word in new if self._runs_fresh(word) == is_fresh]
+        queue += [word for word in self._partners_of(change, track) if word not in queue]
+
+    def _try(self, track: Track, *changes: str) -> bool:
+        """Whether `changes` are accepted on top of `track`, which they then belong to."""
+        config, change, base = self._config_of(track, changes), configuration_name(changes), track.config
         if config is None:
             return False
         if self.processes.interrupted or not self._has_room(track, change):
-            self._add(track, change, config, "not tried", "interrupted" if self.processes.interrupted else NO_TIME)
+            self._add(change, base, config, "not tried", "interrupted" if self.processes.interrupted else NO_TIME)
             return False
-        gain, run, group = self._compare(track, config, change)
+        gain, run, group = self._compare(base, config, changes, self._reserve(track))
         if run is None:
-            self._add(track, change, config, "not tried", "interrupted" if self.processes.interrupted else NO_TIME)
+            self._add(change, base, config, "not tried", "interrupted" if self.processes.interrupted else NO_TIME)
             return False
-        outcome, reason = self.verdicts.judge(track.config, config, gain, group or [run], reduced=track.reduced)
+        outcome, reason = self.verdicts.judge(base, config, gain, group or [run], reduced=track.reduced)
         if outcome == "better" and (not group or (gain is not None and gain.after_processes >= MIN_PROCESSES)):
             outcome = "accepted"
-        self._add(track, change, config, outcome, reason, gain)
+        self._add(change, base, config, outcome, reason, gain, track.ratio)
         if outcome != "accepted":
             return False
         assert gain is not None
-        replaced = [word for word in track.accepted if are_alternatives(change, word)]
+        replaced = [word for word in track.accepted if any(are_alternatives(new, word) for new in changes)]
         kept = {word: value for word, value in track.gains.items() if word not in replaced}
         # a change that replaces another one was compared with it
         lost = [track.gains[word] for word in replaced if word in track.gains]
         track.gains = {**kept, change: _after(lost, gain)}
-        track.accepted = with_change(track.accepted, change)
+        track.accepted = with_changes(track.accepted, changes)
         track.config = config
         self.processes.on_progress(f"so far: {config.name}, {gain.saved} with {change}")
         return True
 
-    def _config_of(self, track: Track, change: str) -> RunConfig | None:
-        """The configuration of `change` on top of `track`; None if it was tried, or does not apply, which becomes an attempt."""
-        config = self.read_config(configuration_name(with_change(track.accepted, change)))
+    def _config_of(self, track: Track, changes: Sequence[str]) -> RunConfig | None:
+        """The configuration of `changes` on top of `track`; None if it was tried, or does not apply, which becomes an attempt."""
+        config = self.read_config(configuration_name(with_changes(track.accepted, changes)))
+        change = configuration_name(changes)
         if isinstance(config, str):
             reason: str | None = config
         elif config.name in (track.config.name, self.baseline.name):
             reason = "no effect here"
         else:
             base = self.processes.first_runs[self.baseline.name]
-            reason = negligible(change, base) if not self.options.changes else None
+            reason = negligible(change, base) if not self.options.changes and len(changes) == 1 else None
         if reason is None:
             assert isinstance(config, RunConfig)
             tried = any(a.config == config.name and a.base == track.config.name and a.round for a in self.attempts)
@@ -216,23 +274,23 @@ class Search:
         return self.processes.has_room_to_compare(reserve=reserve)
 
     def _compare(
-        self, track: Track, config: RunConfig, change: str
+        self, base: RunConfig, config: RunConfig, changes: Sequence[str], reserve: int
     ) -> tuple[Gain | None, ConfigRun | None, list[ConfigRun]]:
-        """The gain of `config` over that of `track`, the run of `config`, and the fresh processes behind it, if any.
+        """The gain of `config` over `base`, the run of `config`, and the fresh processes behind it, if any.
 
-        What fails beside another model may work alone.
+        What fails beside another model may work alone. Several changes at once are not worth processes of their own.
         """
-        if not self._runs_fresh(change):
-            answer = self.processes.compare(track.config, config)
-            has_room = self.processes.has_room_to_compare(reserve=self._reserve(track), budgets=LONGER)
+        if not any(map(self._runs_fresh, changes)):
+            answer = self.processes.compare(base, config)
+            has_room = self.processes.has_room_to_compare(reserve=reserve, budgets=LONGER)
             if answer is not None and has_room and _is_open(screened_gain(answer)):
-                answer = self.processes.compare(track.config, config, budgets=LONGER)
+                answer = self.processes.compare(base, config, budgets=LONGER)
             failure = answer.run.failure if answer is not None else None
-            if answer is None or failure is None or failure.kind == "target":
+            if answer is None or failure is None or failure.kind == "target" or len(changes) > 1:
                 return (screened_gain(answer) if answer else None), (answer.run if answer else None), []
-        group = self._fresh_processes(track.config, config, change, self._reserve(track))
+        group = self._fresh_processes(base, config, configuration_name(changes), reserve)
         run = next((run for run in group if run.config == config), None)
-        return self.verdicts.gain(track.config, config, group), run, group
+        return self.verdicts.gain(base, config, group), run, group
 
     def _fresh_processes(self, base: RunConfig, config: RunConfig, purpose: str, reserve: int) -> list[ConfigRun]:
         """Fresh processes of both configurations, until the difference is sure or hopeless."""
@@ -271,24 +329,25 @@ class Search:
 
     def _add(
         self,
-        track: Track,
         change: str,
+        base: RunConfig,
         config: RunConfig,
         outcome: AttemptOutcome,
         reason: str,
         gain: Gain | None = None,
+        base_ratio: float | None = None,
     ) -> None:
         run = self.verdicts.checked_run(config)
         self.attempts.append(
             Attempt(
                 round=1 + max((attempt.round for attempt in self.attempts), default=0),
                 change=change,
-                base=track.config.name,
+                base=base.name,
                 config=config.name,
                 outcome=outcome,
                 reason=reason if outcome != "accepted" else "",
                 gain=gain,
-                ratio=track.ratio * gain.ratio if gain is not None else None,
+                ratio=base_ratio * gain.ratio if gain is not None and base_ratio is not None else None,
                 expected=self.expected.get(change),
                 reduced=reduces_precision(change),
                 peak_bytes=run.peak_allocated_bytes if run is not None else None,
@@ -300,6 +359,11 @@ class Search:
 def _is_open(gain: Gain | None) -> bool:
     """Whether a gain is useful and not sure."""
     return gain is not None and gain.outcome == "same" and gain.ratio <= 1 - MIN_USEFUL
+
+
+def _inverse(gain: Gain) -> Gain:
+    """The gain of the side before over the side after."""
+    return replace(gain, ratio=1 / gain.ratio, low=1 / gain.high, high=1 / gain.low)
 
 
 def _exact(changes: Sequence[str]) -> list[str]:

@@ -35,6 +35,10 @@ _ALTERNATIVES: Final = (
     frozenset({"compile", "cuda_graph"}),
     frozenset({"amp_fp16", "cuda_graph=step"}),  # a gradient scaler decides on the host whether a step counts
 )
+# Changes that are usually used together, and are tried at once first: each alone may gain little beside what the others leave.
+_TOGETHER: Final = frozenset(
+    {"cuda_graph", "cuda_graph=step", "benchmark", "channels_last", "fused_optimizer", "no_item"}
+)
 # Changes that are only tried after another one was accepted, with the devices that have them.
 _REFINEMENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "benchmark": ("benchmark_limit=0",),
@@ -72,6 +76,11 @@ def first_changes(
     if goal == "memory":
         changes = (*(f"checkpoint={path}" for path in checkpoints if mode == "train"), *changes)
     return changes
+
+
+def used_together(changes: Sequence[str]) -> list[str]:
+    """Those of `changes` that are usually used together, in the same order."""
+    return [change for change in changes if change in _TOGETHER]
 
 
 def runs_fresh(change: str) -> bool:
@@ -167,6 +176,13 @@ def with_change(accepted: Sequence[str], change: str) -> tuple[str, ...]:
     if axis in axes:
         replaced |= axes[axis].excludes
     return (*(word for word in accepted if not {word, word.partition("=")[0]} & replaced), change)
+
+
+def with_changes(accepted: Sequence[str], changes: Sequence[str]) -> tuple[str, ...]:
+    """`accepted` and each of `changes`, without those that are replaced."""
+    for change in changes:
+        accepted = with_change(accepted, change)
+    return tuple(accepted)
 
 
 def without_change(accepted: Sequence[str], change: str) -> tuple[str, ...]:

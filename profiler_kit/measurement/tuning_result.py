@@ -88,10 +88,12 @@ def _leave_one_out(search: Search, track: Track) -> Iterator[tuple[tuple[bool, s
     for change in track.accepted:
         config = search.read_config(configuration_name(without_change(track.accepted, change)))
         reserve = PASSES * (1 + len(search.answers))
-        if isinstance(config, str) or not search.processes.has_room_to_compare(reserve=reserve):
+        if isinstance(config, str):
             continue
-        answer = search.processes.compare(config, track.config)
-        gain = screened_gain(answer) if answer is not None else None
+        gain = search.alone.get((config.name, track.config.name))
+        if gain is None and search.processes.has_room_to_compare(reserve=reserve):
+            answer = search.processes.compare(config, track.config)
+            gain = screened_gain(answer) if answer is not None else None
         if gain is not None:
             yield (
                 (track.reduced, change),
@@ -253,12 +255,13 @@ def _contributions(
         if (track.reduced, change) in alone:
             yield alone[track.reduced, change]
             continue
-        attempt = next(a for a in reversed(search.attempts) if a.change == change and a.outcome == "accepted")
+        attempts = (a for a in reversed(search.attempts) if a.change == change and a.outcome == "accepted")
+        attempt = next(attempts, None)  # None: accepted with others, and there was no time to compare it alone
         is_only = len(track.accepted) == 1 and total is not None
         yield Contribution(
             change=change,
-            without=search.baseline.name if is_only else attempt.base,
+            without=search.baseline.name if is_only or attempt is None else attempt.base,
             method="leave-one-out" if is_only else "incremental",
-            gain=total if is_only else attempt.gain,
+            gain=total if is_only else attempt.gain if attempt is not None else None,
             without_peak_bytes=_peak(search, search.baseline) if is_only else None,
         )

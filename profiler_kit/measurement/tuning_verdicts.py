@@ -58,7 +58,7 @@ class Verdicts:
             return "failed", "no samples"
         if gain.outcome == "worse":
             return "worse", f"{gain.saved} {self._figure}"
-        if gain.outcome == "better" and (problem := self._error_problem(config, reduced)):
+        if gain.outcome == "better" and (problem := self.error_problem(config, reduced)):
             return "inaccurate", problem
         slowdown = self._slowdown(base, config, group)
         if slowdown:
@@ -71,7 +71,7 @@ class Verdicts:
     def _figure(self) -> str:
         return "memory" if self.options.goal == "memory" else "time"
 
-    def _error_problem(self, config: RunConfig, reduced: bool) -> str:
+    def error_problem(self, config: RunConfig, reduced: bool) -> str:
         """Why the error of `config` is not accepted; empty if it is."""
         if self.options.tolerance == ANY_ERROR:
             return ""

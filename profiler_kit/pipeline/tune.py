@@ -299,10 +299,10 @@ def expected_savings(findings: Sequence[Finding]) -> dict[str, float]:
 
 
 def budget_for(options: TuningOptions, base: ConfigRun, device: str) -> float:
-    """The time of the search: by default less on a CPU, where short steps need little."""
-    if options.budget_s != DEFAULT_TUNING_BUDGET_S or device.startswith("cuda") or base.step_ns is None:
+    """The time of the search: by default less on a CPU, where short steps need little. Other work lengthens some steps only."""
+    if options.budget_s != DEFAULT_TUNING_BUDGET_S or device.startswith("cuda") or not base.steps_ns:
         return options.budget_s
-    return min(options.budget_s, max(MIN_DEFAULT_BUDGET_S, BUDGET_STEPS * base.step_ns.median * 1e-9))
+    return min(options.budget_s, max(MIN_DEFAULT_BUDGET_S, BUDGET_STEPS * min(base.steps_ns) * 1e-9))
 
 
 def _notes(result: SearchResult) -> Iterator[str]:

@@ -69,6 +69,7 @@ class Screen:
         self._on_progress = on_progress
         self._template: Target | None = None
         self._sides: dict[str, _Side] = {}
+        self._threads: dict[tuple[object, ...], ThreadPoolExecutor] = {}
 
     def answer(self, request: ScreenRequest) -> Screened:
         """The answer to `request`. What the user's code raises becomes the failure of its run."""
@@ -96,15 +97,32 @@ class Screen:
         """The side of `config`, which has run its first steps."""
         if config.name not in self._sides:
             self._on_progress(f"{config.name}: first steps")
-            side = _Side(config, self._built(config), self._job.device)
+            target = self._built(config)
+            side = _Side(config, target, self._job.device, self._thread(config, target.device))
             side.call(lambda: side.prepare(round(WARM_UP_SHARE * budget_s * 1e9)))
             self._sides[config.name] = side
         return self._sides[config.name]
+
+    def _thread(self, config: RunConfig, device: torch.device) -> ThreadPoolExecutor | None:
+        """The thread of all sides with the flags of `config`; None where libraries keep no choices by thread."""
+        if not needs_thread(device):
+            return None
+        key = (
+            config.enabled,
+            config.benchmark,
+            config.deterministic,
+            config.allow_tf32,
+            config.setting("benchmark_limit"),
+        )
+        if key not in self._threads:
+            self._threads[key] = ThreadPoolExecutor(1, initializer=_stay_in_thread)
+        return self._threads[key]
 
     def _built(self, config: RunConfig) -> Target:
         """The target under `config`, on the device. The user's files are imported once."""
         if self._template is None:
             self._template = load(self._job.spec, device="meta")
+            gc.freeze()  # each collection would search torch's objects again, for 0.1 to 0.3 s
         spec = self._template.spec
         changed = variant.apply_to_spec(config, spec)
         options = {
@@ -125,11 +143,11 @@ class Screen:
 class _Side:
     """A configuration with a runner of its own, whose settings apply while it is called.
 
-    On CUDA it has a thread of its own, in which also backward runs: cuDNN keeps the algorithms of each thread, whatever
-    benchmark is by then.
+    On CUDA it runs in `thread`, with backward, which only sides with the same flags of cuDNN share: cuDNN keeps the algorithms of
+    each thread, whatever benchmark is by then. A search for algorithms takes seconds, and a later side need not repeat it.
     """
 
-    def __init__(self, config: RunConfig, target: Target, device: str) -> None:
+    def __init__(self, config: RunConfig, target: Target, device: str, thread: ThreadPoolExecutor | None) -> None:
         self.config = config
         self.start: checks.State = {}
         self._device = device
@@ -138,7 +156,7 @@ class _Side:
         self._peak_bytes = 0
         self._first_ns = 0
         self._warmup_ns: list[int] = []
-        self._thread = ThreadPoolExecutor(1, initializer=_stay_in_thread) if needs_thread(target.device) else None
+        self._thread = thread
         self.runner = self.call(lambda: Runner(target))
 
     def call(self, work: Callable[[], Result]) -> Result:
@@ -208,11 +226,9 @@ class _Side:
         )
 
     def close(self) -> None:
-        """End the thread. The memory is freed with the last reference to this side."""
+        """Leave the contexts of the steps. The memory is freed with the last reference to this side."""
         self.runner.lasting.close()
         self.runner.close()
-        if self._thread is not None:
-            self._thread.shutdown()
 
 
 def _take_turns(

@@ -330,18 +330,21 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     Stops early once `time.perf_counter_ns` has passed `until_ns`, but not before `fewest` steps.
 
     A step's duration is the time from its start to the start of the next step: the device runs behind the host, so only this
-    period is the real cost. On CUDA one further step closes the last period; then the device is synchronized.
+    period is the real cost. On CUDA one further step closes the last period; then the device is synchronized. And one step
+    before the first one is not timed: after an idle device, reading the loss waits for one forward, and not for the backward
+    and the optimizer of the step before, so the period would be shorter.
 
     If the loss is not read, the host runs ahead until the launch queue is full, and its clock is wrong for the first steps.
     The period is then measured by CUDA events at the starts of the steps.
     """
-    closing = 1 if runner.cuda else 0
-    mark, marks = clock_mark(runner.cuda, (count + closing) * MARKS_A_STEP)
+    opening = closing = 1 if runner.cuda else 0
+    outer = opening + closing
+    mark, marks = clock_mark(runner.cuda, (count + outer) * MARKS_A_STEP)
     starts: list[int] = []
     firsts: list[int] = []  # the index of each step's first mark in `marks`
-    while len(starts) < count + closing:
+    while len(starts) < count + outer:
         now_ns = time.perf_counter_ns()
-        if until_ns is not None and now_ns > until_ns and len(starts) >= fewest + closing:
+        if until_ns is not None and now_ns > until_ns and len(starts) >= fewest + outer:
             break
         firsts.append(len(marks))
         starts.append(now_ns)
@@ -349,6 +352,7 @@ def timed_steps(runner: Runner, count: int, *, fewest: int = 1, until_ns: int | 
     starts.append(time.perf_counter_ns())
     firsts.append(len(marks))
     runner.synchronize()
+    starts, firsts = starts[opening:], firsts[opening:]
     done = len(starts) - 1 - closing
     timed = TimedSteps(steps_ns=[end - begin for begin, end in itertools.pairwise(starts)][:done])
     if runner.cuda and runner.train and not runner.reads_loss:

@@ -77,10 +77,40 @@ def test_reduced_precision_is_an_answer_of_its_own(tune: Tune) -> None:
 def test_changes_are_compared_in_one_process(tune: Tune) -> None:
     device = SimulatedDevice(times={"benchmark": 0.7})
     result = tune(device)
-    assert device.compared[0] == ("default", "benchmark")
-    assert all(base == "benchmark" for base, _ in device.compared[1:])
+    together = "benchmark+channels_last+cuda_graph+fused_optimizer"
+    assert device.compared[0] == ("default", together)
+    assert device.compared[1:5] == [  # without each of them: only benchmark contributes
+        ("benchmark+channels_last+cuda_graph", together), ("benchmark+channels_last", "benchmark+channels_last+cuda_graph"),
+        ("benchmark", "benchmark+channels_last"), ("", "benchmark"),
+    ]  # fmt: skip
     assert set(device.started[1:]) == {"default", "benchmark"}  # the final measurement
     assert result.processes == 1 + 1 + len(device.started[1:])
+
+
+def test_what_gains_only_beside_another_change_is_found(tune: Tune) -> None:
+    device = SimulatedDevice(times={"cuda_graph+fused_optimizer": 0.6, "benchmark+channels_last": 0.8})
+    result = tune(device, changes=("cuda_graph", "benchmark", "channels_last", "fused_optimizer", "no_item"))
+    assert set(result.changes) == {"cuda_graph", "fused_optimizer", "benchmark", "channels_last"}
+    assert result.estimate is not None
+    assert result.estimate.ratio == pytest.approx(0.48, rel=0.02)
+    assert {part.method for part in result.contributions} == {"leave-one-out"}
+    assert outcomes(result)["no_item"] == "same"
+
+
+def test_a_failure_among_several_changes_leaves_the_others(tune: Tune) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7, "fused_optimizer": 0.8}, broken=frozenset({"cuda_graph"}))
+    assert set(tune(device).changes) == {"benchmark", "fused_optimizer"}
+
+
+def test_changes_that_were_not_compared_alone_stay_without_a_contribution(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7, "cuda_graph": 0.7, "fused_optimizer": 0.6, "amp_bf16": 0.9})
+    monkeypatch.setattr(tuning_processes.time, "monotonic", lambda: device.clock_s)
+    result = tune(device, TuningOptions(budget_s=20))
+    assert result.outcome == "better"
+    assert set(result.changes) >= {"benchmark", "cuda_graph", "fused_optimizer"}
+    assert None in [part.gain for part in result.contributions]
 
 
 def test_what_the_diagnosis_expects_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +119,7 @@ def test_what_the_diagnosis_expects_comes_first(tmp_path: Path, monkeypatch: pyt
     search = device.search(tmp_path)
     search.expected = {"cuda_graph": 0.3, "fused_optimizer": 0.1}
     search.run(CHANGES)
-    assert [config for _, config in device.compared[:2]] == ["cuda_graph", "fused_optimizer"]
+    assert [config for _, config in device.compared[1:3]] == ["cuda_graph", "fused_optimizer"]
     assert {attempt.change: attempt.expected for attempt in search.attempts}["cuda_graph"] == 0.3
 
 

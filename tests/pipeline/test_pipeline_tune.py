@@ -40,6 +40,9 @@ def test_short_steps_of_a_cpu_need_less_time(
     device: str, step_ms: int, stated_s: float | None, budget_s: float
 ) -> None:
     ns = step_ms * 1_000_000
-    run = ConfigRun(config=RunConfig(name="default"), step_ns=Interval(median=ns, low=ns, high=ns))
+    busy = (9 * ns, ns, 9 * ns)  # other work lengthens most steps
+    run = ConfigRun(
+        config=RunConfig(name="default"), steps_ns=busy, step_ns=Interval(median=9 * ns, low=ns, high=9 * ns)
+    )
     options = TuningOptions(budget_s=stated_s or DEFAULT_TUNING_BUDGET_S)
     assert budget_for(options, run, device) == budget_s

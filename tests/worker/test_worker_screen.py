@@ -123,13 +123,19 @@ def test_an_accepted_side_is_the_next_base(compared: Screen, monkeypatch: pytest
     assert len(built) == 3
 
 
-def test_a_side_of_its_own_thread_measures_the_same(compared: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On CUDA every side has a thread. Here it has one on the CPU."""
+def test_sides_in_a_thread_for_each_choice_of_algorithms_measure_the_same(
+    compared: Screen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sides have threads on CUDA only. Here they have them on the CPU."""
     monkeypatch.setattr(screen, "needs_thread", lambda device: True)
     answer = compared.answer(request("channels_last"))
     assert answer.run.failure is None
     assert len(answer.after_ns) >= 2
     assert compared.answer(request("amp_bf16", base=None)).run.max_relative_error is not None
+    assert len(compared._threads) == 1
+    benchmark = RunConfig(name="benchmark", enabled=True, benchmark=True)
+    assert compared.answer(ScreenRequest(base=DEFAULT, config=benchmark, budget_s=0.2)).run.failure is None
+    assert len(compared._threads) == 2
 
 
 @pytest.mark.timeout(300)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from measure_models import job, net
@@ -100,6 +101,26 @@ def test_the_clock_stops_timed_steps_but_not_before_the_fewest(tmp_path: Path) -
     of = runner(tmp_path, net())
     assert len(timed_steps(of, 50, fewest=4, until_ns=0).steps_ns) == 4
     assert len(timed_steps(of, 2, fewest=4, until_ns=time.perf_counter_ns() + 10**12).steps_ns) == 2
+
+
+def test_the_first_step_after_an_idle_device_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step reads the loss, which waits for the step before. Its backward takes longer on the device than on the host."""
+    of, free_at = runner(tmp_path, net()), [0.0]
+    of.cuda = True
+    monkeypatch.setattr(
+        torch.cuda, "Event", lambda **_: SimpleNamespace(record=lambda *_: None, elapsed_time=lambda _: 0.0)
+    )
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+
+    def step(mark: object) -> None:
+        time.sleep(max(0.0, free_at[0] - time.perf_counter()))
+        free_at[0] = time.perf_counter() + 0.02
+
+    monkeypatch.setattr(of, "step", step)
+    monkeypatch.setattr(of, "synchronize", lambda: None)
+    assert timed_steps(of, 1).steps_ns[0] > 15_000_000
+    assert len(timed_steps(of, 3).steps_ns) == 3
 
 
 def test_a_watched_step_takes_as_long_as_the_host_waited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""Networks whose settings `scripts.bench.tune` searches, beside those of models/. Files as users write them."""
