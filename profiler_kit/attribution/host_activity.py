@@ -32,6 +32,7 @@ LONG_GAP_NS: Final = 1_000_000
 # The longest gaps hold nearly all idle time of a step that waits for something else than launches.
 _MAX_GAPS: Final = 2_000
 _MAX_ACTIVITIES: Final = 20
+_NEAR_EVENTS: Final = 5  # on each side of a gap
 _MAX_DEPTH: Final = 200  # levels of calls to search for the user's code
 
 # Python calls of the standard library, of built-in functions and of installed packages are not the user's code. Nor is the code
@@ -150,7 +151,7 @@ def _activities(attribution: Attribution, pieces: Stretches, is_long: Mask, laun
     groups, first, group = np.unique(key, return_index=True, return_inverse=True)
     total = sum_by(group, ns, len(groups))
     long_ns = sum_by(group, np.where(is_long, ns, 0), len(groups))
-    activities = []
+    activities, neighbors = [], _Neighbors.of(attribution)
     for number in np.argsort(-total, kind="stable")[:_MAX_ACTIVITIES].tolist():
         members = np.flatnonzero(group == number)
         events, index = np.unique(pieces.event[members], return_inverse=True)
@@ -159,6 +160,7 @@ def _activities(attribution: Attribution, pieces: Stretches, is_long: Mask, laun
         piece = first[number]
         name, phase, event = int(name_of[piece]), int(phase_of[piece]), int(events[longest])
         module = int(host.module[event]) if event != NONE else NONE
+        after, before = neighbors.names(pieces.start[members], pieces.end[members]) if name == NONE else ("", "")
         activities.append(
             HostActivity(
                 name=table.names[name] if name != NONE else "",
@@ -170,9 +172,51 @@ def _activities(attribution: Attribution, pieces: Stretches, is_long: Mask, laun
                 longest_ns=int(by_event[longest]),
                 long_ns=int(long_ns[number]),
                 launched=bool(launched[piece]),
+                after=after,
+                before=before,
             )
         )
     return tuple(activities)
+
+
+class _Neighbors(NamedTuple):
+    """The outermost events of the main thread, without marks of steps, by start."""
+
+    start_ns: Ints
+    end_ns: Ints
+    name: Ids
+    texts: tuple[str, ...]
+
+    @classmethod
+    def of(cls, attribution: Attribution) -> _Neighbors:
+        """Return those of a trace."""
+        table, host = attribution.table, attribution.host
+        is_mark = table.named(host.rows, _STEP)
+        is_outermost = (host.parent == NONE) | np.append(is_mark, False)[host.parent]
+        rows = np.flatnonzero(is_outermost & ~is_mark & (host.thread == attribution.main_thread))
+        return cls(host.start_ns[rows], host.end_ns[rows], table.name[host.rows[rows]], table.names)
+
+    def names(self, start_ns: Ints, end_ns: Ints) -> tuple[str, str]:
+        """Return the names of events before and after the intervals, for the pair with most of their time.
+
+        Of the nearest events on each side, the longest counts: views and new tensors say little.
+        """
+        last = np.searchsorted(self.end_ns, start_ns, side="right") - 1
+        names = np.stack([self._longest(last, -1), self._longest(np.searchsorted(self.start_ns, end_ns), 1)], axis=1)
+        pairs, pair = np.unique(names, axis=0, return_inverse=True)
+        longest = pairs[np.argmax(sum_by(pair.reshape(-1), end_ns - start_ns, len(pairs)))]
+        after, before = (self.texts[i] if i != NONE else "" for i in longest.tolist())
+        return after, before
+
+    def _longest(self, at: Ints, direction: int) -> Ids:
+        """Return the names of the longest of the events from `at` on in a direction; NONE outside."""
+        near = at[:, None] + direction * np.arange(_NEAR_EVENTS)
+        is_inside = (near >= 0) & (near < len(self.name))
+        near = np.where(is_inside, near, NONE)  # the last entry of the columns
+        ns = np.append(self.end_ns - self.start_ns, NONE)[near]
+        names = np.append(self.name, np.int32(NONE))[near]
+        longest: Ids = names[np.arange(len(at)), ns.argmax(axis=1)]
+        return longest
 
 
 def user_call(attribution: Attribution, event: int) -> str:

@@ -9,7 +9,6 @@ from typing import Final
 from profiler_kit.configurations.axis import ON
 from profiler_kit.configurations.naming import with_name
 from profiler_kit.devices.device import MIN_TF32_CAPABILITY
-from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.diagnosis.pairs import Flag, find_run, is_same_configuration, with_flag, without_setting
 from profiler_kit.diagnosis.phrases import join_list
 from profiler_kit.records.configs import NamedValue, RunConfig
@@ -52,30 +51,11 @@ class AdviceTrials:
 
 
 NO_TRIALS: Final = AdviceTrials()
-_LARGER: Final = "Use a larger batch"
-# Sources of input shapes that do not show the batch of a training loop.
-_BATCH_MAY_DIFFER: Final = ("evidence", "example_inputs", "search", "config", "smoke_test", "guess")
 # Classes of torch.optim that are not spelled like a word.
 _OPTIMIZER_CLASSES: Final = {
     name.lower(): name
     for name in ("AdamW", "SGD", "ASGD", "RAdam", "NAdam", "RMSprop", "LBFGS", "SparseAdam")
 }  # fmt: skip
-
-
-def has_batch(report: Report | TraceReport) -> bool:
-    """Return whether the inputs can have a batch dimension: a single vector has none. A trace does not show it."""
-    return not isinstance(report, Report) or any(len(item.shape) > 1 for item in report.target.inputs)
-
-
-def larger_batch(report: Report | TraceReport) -> str:
-    """Return the advice to use a larger batch.
-
-    Where only a call in the user's files or a search shows the inputs, their batch may differ from that of the training.
-    """
-    if isinstance(report, Report) and report.target.inputs_from in _BATCH_MAY_DIFFER and not report.target.has_loader:
-        use = "training" if report.target.mode == "train" else "program"
-        return f"Profile the batch of your {use} (--batch). If it is as small as here, use a larger one."
-    return f"{_LARGER}, and adapt the learning rate." if facts_of(report).trains else f"{_LARGER}."
 
 
 def optimizer_class(report: Report | TraceReport) -> str:

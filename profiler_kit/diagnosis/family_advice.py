@@ -30,7 +30,6 @@ OUTSIDE_LAYERS: Final[dict[str, Advice]] = {
         "(torch.nn.utils.get_total_norm), or fuse them with {code}.",
         "torch.compile(model)",
     ),
-    "pool": Advice("Pool with a stride, or replace pooling by a convolution with a stride."),
 }
 COPIES: Final = Advice(
     "Look for contiguous(), clone() and reshape() after permute() or transpose(), and for torch.cat and torch.stack in a loop. "

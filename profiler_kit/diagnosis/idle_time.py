@@ -193,7 +193,7 @@ def is_own_call(activity: HostActivity) -> bool:
 def call_name(activity: HostActivity) -> str:
     """Return the name of an activity, with the user's own code around it where the trace shows it."""
     name = _BUILT_IN.sub(lambda match: f"{match[2]}.{match[1]}()" if match[2] else f"{match[1]}()", activity.name)
-    name = name or "Python between operators"
+    name = name or "Python between " + (join_list([activity.after, activity.before]) if activity.after else "operators")
     if name in activity.source:
         return activity.source
     return f"{name} in {activity.source}" if activity.source else name

@@ -30,8 +30,9 @@ from profiler_kit.units import percent, text
 
 # Memory-bound neighbors (activations, normalization) take time too, even if one layer does all the work.
 MIN_TIME_SHARE: Final = 0.60
-# Kernel families of whole layers. Pointwise kernels, norms and copies accompany a layer.
-LAYER_FAMILIES: Final = ("conv", "gemm", "attention", "rnn")
+# Kernel families of whole layers. Pointwise kernels, norms and copies accompany a layer. A recurrent operator is a network: it
+# runs several layers over all time steps.
+LAYER_FAMILIES: Final = ("conv", "gemm", "attention")
 # Training one layer takes three kernels: forward, the gradient of its input, the gradient of its weight.
 MAX_CALLS: Final = 3
 # A call that is more than this factor shorter than the longest one belongs to another layer.

@@ -10,6 +10,7 @@ from profiler_kit.records.families import is_product_family
 
 # "Memcpy HtoD (Pageable -> Device)", and "CopyHostToDevice" on ROCm.
 _HOST_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)
+_TO_DEVICE: Final = re.compile(r"\AMemcpy HtoD|\ACopyHostToDevice", re.IGNORECASE)
 _HALF: Final = ("f16", "bf16")
 # cuBLAS's kernels for 16 bits on Hopper and later do not name the type otherwise.
 _HALF_PRODUCT: Final = re.compile(r"nvjet(_sm\d+)?_(hsh|tst|hss|tss)_")
@@ -54,6 +55,11 @@ def is_conversion(work: Work) -> bool:
 def is_host_copy(name: str) -> bool:
     """Return whether the device work `name` copies between host and device."""
     return _HOST_COPY.match(name) is not None
+
+
+def copies_to_device(name: str) -> bool:
+    """Return whether the copy `name` between host and device is one to the device."""
+    return _TO_DEVICE.match(name) is not None
 
 
 def is_half_product(work: Work) -> bool:

@@ -21,7 +21,8 @@ MIN_EXACT_PART: Final = 0.75
 MAIN_LAUNCH_SHARE: Final = 0.4
 # Rules of their own say why these phases take time.
 OWN_RULES: Final = ("data", "optimizer")
-# An operator that many layers call is no single place, unless it is a large part of the step.
+# An operator that many layers call is no single place, unless it is a large part of the step. One without launches computes on
+# the CPU.
 MIN_OPERATOR_SAVING: Final = 0.4
 MAX_LISTED_OPERATORS: Final = 4
 
@@ -29,21 +30,24 @@ MAX_LISTED_OPERATORS: Final = 4
 def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
     """Return the places that are not the model's purpose and save at least the share `least`, largest saving first.
 
-    Of places that save about the same, a function comes first, then a module. An operator, or all work without a backward pass,
-    is left out if a single function, module or loop saves most of the same.
+    Of places that save about the same, a function comes first. An operator, or all work without a backward pass,
+    is left out if a single function or loop saves most of the same.
     """
     removable = [site for site in sites if _is_removable(site) and site.saving.median >= least]
     exact = max(
         (site.saving.median for site in sites if (site in removable and _is_exact(site)) or _is_loop(site)), default=0.0
     )
     named = [site for site in removable if _is_exact(site) or exact < MIN_EXACT_PART * site.saving.median]
-    return sorted(
-        named, key=lambda site: (-round(site.saving.median, 2), not site.source, not site.call, not site.module)
-    )
+    return sorted(named, key=lambda site: (-round(_certain_saving(site), 2), not site.source, not site.call))
+
+
+def _certain_saving(site: WorkSite) -> float:
+    """Return the saving of a place, twice for a call that goes as a whole: other work has to be done, in fewer operations."""
+    return 2.0 * site.saving.median if site.call else site.saving.median
 
 
 def _is_exact(site: WorkSite) -> bool:
-    return bool(site.source or site.call or site.module)
+    return bool(site.source or site.call)
 
 
 def _is_removable(site: WorkSite) -> bool:
@@ -53,7 +57,7 @@ def _is_removable(site: WorkSite) -> bool:
     if has_own_rule or is_step or is_layer or site.product_share > MAX_PRODUCT_SHARE:
         return False
     if site.operator:
-        return site.saving.median >= MIN_OPERATOR_SAVING
+        return not site.launches or site.saving.median >= MIN_OPERATOR_SAVING
     return _is_exact(site) or bool(site.row) or not site.has_gradient
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from profiler_kit.errors import KitError, TargetError
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.evidence.input_check import input_texts, missing_inputs
+from profiler_kit.loading.evidence.input_check import input_texts, missing_inputs, named_texts
 from profiler_kit.loading.input_search.layers import dims_text, needed_shape
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.outcomes import InputGuess
@@ -241,10 +241,7 @@ def _working_inputs(target: Target) -> str | None:
     if any(tensor.is_nested for tensor in target.batch.tensors()):
         return None  # shapes as text do not describe them
     forward = forward_of(target.model)
-    texts = [
-        text if text.name is not None or i >= len(forward.positional) else replace(text, name=forward.positional[i])
-        for i, text in enumerate(input_texts(target.batch, forward))
-    ]
+    texts = named_texts(input_texts(target.batch, forward), forward)
     try:
         model = meta_copy(target.model)
     except KitError:

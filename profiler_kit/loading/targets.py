@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MethodType
 from typing import Any, Final
@@ -16,15 +16,18 @@ from torch.export import ExportedProgram
 
 from profiler_kit.errors import UsageError
 from profiler_kit.loading.assembly import assemble
+from profiler_kit.loading.candidates.arguments import Assumption
 from profiler_kit.loading.candidates.building import construct
-from profiler_kit.loading.candidates.construction import Selection
+from profiler_kit.loading.candidates.construction import BuildFailure, Selection, pinned_values
 from profiler_kit.loading.candidates.keywords import parse_arguments
 from profiler_kit.loading.candidates.selection import select
 from profiler_kit.loading.evidence.loader import find_loader
 from profiler_kit.loading.evidence.recorded_run import run_notes, with_settings_of_run
 from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.forms import BuiltModel, as_module, checked_forward, converted, is_model
+from profiler_kit.loading.input_search.outcomes import NoFitError
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
+from profiler_kit.loading.joint_trials import JointTrials
 from profiler_kit.loading.live.live_models import read_model
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.program.definitions import cudnn_off_lines, definition_lines
@@ -125,19 +128,69 @@ def _load(
 
 def _from_source(source: Source, where: torch.device, compiled: bool, on_built: Callable[[], None] | None) -> Target:
     """The target of an imported file or module. Raises TargetError, UsageError."""
-    spec = source.spec
-    arguments = parse_arguments(spec.kwargs)
-    build_notes: list[str] = []
+    arguments = parse_arguments(source.spec.kwargs)
+    with _building(source) as effects:
+        selection = select(source, arguments, on_meta=where.type == "meta")
+
+    def build(assumptions: tuple[Assumption, ...]) -> Selection | BuildFailure:
+        if assumptions == selection.assumptions:
+            return selection
+        assert selection.builds is not None
+        with _building(source):
+            return selection.builds.outcome(assumptions)
+
+    def trials(*, may_change: bool) -> JointTrials:
+        def target(chosen: Selection) -> Target:
+            changes = may_change and chosen.builds is not None and bool(chosen.arguments.assumed)
+            return _target(source, chosen, where, compiled, on_built, effects, may_change=changes)
+
+        return JointTrials(build, target, lambda: _building(source))
+
+    try:
+        return trials(may_change=True).result(selection.assumptions)
+    except NoFitError as error:
+        if error.is_searched:
+            raise
+    return trials(may_change=False).result(selection.assumptions)  # other inputs, or the command explains why they fail
+
+
+@contextlib.contextmanager
+def _building(source: Source) -> Iterator[BuildEffects]:
+    """The surroundings of code that builds a model. Yields the cuDNN flags that it sets, and notes about its side effects."""
+    spec, notes = source.spec, list[str]()
     with (
-        user_code(source.folders, source.name) as flags_set_by_build,
+        user_code(source.folders, source.name) as flags,
         seeded(spec.seed),
         watchdog(spec, source.file, "build"),
-        isolated(source.session if spec.sliced else None, build_notes.append),
+        isolated(source.session if spec.sliced else None, notes.append),
     ):
-        selection = select(source, arguments, on_meta=where.type == "meta")
-        candidate = selection.candidate
+        yield BuildEffects(flags=flags, notes=notes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildEffects:
+    """cuDNN flags that building a model sets, and notes about its side effects."""
+
+    flags: list[str]
+    notes: list[str]
+
+
+def _target(
+    source: Source,
+    selection: Selection,
+    where: torch.device,
+    compiled: bool,
+    on_built: Callable[[], None] | None,
+    effects: BuildEffects,
+    *,
+    may_change: bool,
+) -> Target:
+    """The target of the built model. Raises TargetError, UsageError."""
+    candidate, spec = selection.candidate, source.spec
+    with _building(source):
         built = _prepared(source, selection, on_meta=where.type == "meta", compiled=compiled)
-    spec = replace(spec, pinned=Pinned(candidate=candidate.key) if spec.pinned is None else spec.pinned)
+    pinned = spec.pinned or Pinned(candidate=candidate.key)
+    spec = replace(spec, pinned=replace(pinned, assumed=pinned_values(selection.assumptions)))
     lines = definition_lines(source.tree) if source.tree is not None else {}
     place = source.at(candidate.line)
     forward = checked_forward(built.model, place)
@@ -145,7 +198,7 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
     finder = Subject(
         spec=spec, model=model, forward=forward, device=where, source=source, factory=candidate.name,
         returned_inputs=built.inputs,
-        loader=find_loader(source, forward, lines), candidate=candidate,
+        loader=find_loader(source, forward, lines), candidate=candidate, may_change=may_change,
     )  # fmt: skip
     names = source.names
     steps = None
@@ -153,11 +206,11 @@ def _from_source(source: Source, where: torch.device, compiled: bool, on_built: 
         steps = ScriptSteps(source=source, model=model, forward=forward, use=finder.use, site=candidate.site)
     notes = (
         *([Note(subject="import", text=source.ran)] if source.ran else ()),
-        *plain_notes(dict.fromkeys((*source.notes, *build_notes))),
+        *plain_notes(dict.fromkeys((*source.notes, *effects.notes))),
         *built.notes,
         *(run_notes(spec.seen, model) if spec.seen is not None else ()),
     )
-    flags = tuple(dict.fromkeys((*source.flags, *flags_set_by_build)))
+    flags = tuple(dict.fromkeys((*source.flags, *effects.flags)))
     if flags:
         notes += (
             Note(

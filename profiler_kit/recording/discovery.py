@@ -161,7 +161,11 @@ class LoopFinder:
     def _after_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         if self._source is not None and self.on_event is None:
             self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
-        self._call_hooks.close()  # a program that trains is not taken for inference
+        if not self.counts["optimizer"]:
+            self._call_hooks.close()  # a program that trains is not taken for inference
+        if self._is_far("optimizer"):
+            self.counts["optimizer"] += 1
+            return
         self._handle("optimizer", self._keys.of(optimizer))
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -176,7 +180,7 @@ class LoopFinder:
 
     def _wrapped_compile(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def compile(*args: Any, **kwargs: Any) -> Any:  # noqa: A001 the name that it replaces
-            is_waiting = self._source is None
+            is_waiting = self._source is None and not self.counts["optimizer"]
             self._call_hooks.close()  # torch.compile warns about hooks on all modules
             compiled = original(*args, **kwargs)
             if is_waiting and isinstance(compiled, nn.Module):
@@ -212,7 +216,10 @@ class LoopFinder:
 
     def _handle(self, source: Source, key: int) -> None:
         """An event: wait, start to watch, or continue."""
+        is_far = self._is_far(source)
         self.counts[source] += 1
+        if is_far:
+            return
         thread = threading.get_ident()
         if self._source is not None and (source, thread) != (self._source, self._thread):
             if SOURCES.index(source) >= SOURCES.index(self._source) or not self._is_loop(source):
@@ -233,6 +240,10 @@ class LoopFinder:
                 self._start_watch(source)
         else:
             self._continue_watch(events)
+
+    def _is_far(self, source: Source) -> bool:
+        """Whether an event of `source` comes too early to matter: it costs little then."""
+        return self._source is None and self.counts[source] < self._first_step - MAX_EVENTS["optimizer"]
 
     def _is_loop(self, source: Source) -> bool:
         """Whether steps end with events of `source`, as no stronger one occurs."""

@@ -47,16 +47,28 @@ Mode = Literal["train", "infer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedValue:
+    """A value that trials found for an argument of `owner`, a global name or a field of a configuration. `value`: a literal."""
+
+    kind: Literal["argument", "global", "field"]
+    name: str
+    value: str
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
     """Choices of the first load of a target, so that other processes load the same without a new search.
 
     - `candidate`: the key of the model: its name, after the place of the call that builds it: ``net.py:41:10 ResNet18``.
     - `inputs`: searched inputs as texts of ``-i``; `batch`: the chosen batch size.
+    - `assumed`: values of unknown arguments that fit the inputs.
     """
 
     candidate: str
     inputs: tuple[str, ...] = ()
     batch: int | None = None
+    assumed: tuple[PinnedValue, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

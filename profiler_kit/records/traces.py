@@ -313,7 +313,8 @@ class SyncWait:
 class HostActivity:
     """Idle time in which the host was in one operator, call or range, as the innermost one.
 
-    - `name`: its name; "" for time without a recorded event, or in the mark of a step alone.
+    - `name`: its name; "" for time without a recorded event, or in the mark of a step alone. `after`, `before`: of such time, the
+      names of the events between which most of it passes; "" at the ends of the trace.
     - `source`: the user's own code around its longest call (``train.py(12): augment``); "" where the trace does not show it.
     - `phase`: the phase of the host's work; "" for none. `module`: the module around its longest call; "" for none.
     - `calls`: its calls in idle time. `ns`: the idle time. `longest_ns`: the idle time in the longest call.
@@ -330,6 +331,8 @@ class HostActivity:
     long_ns: int = 0
     launched: bool = False
     module: str = ""
+    after: str = ""
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -354,8 +357,9 @@ class WorkSite:
       function around it, "" where unknown.
     - `row`: operators in a row, between two products, in one place or in several, as in layers; "" for other places.
     - `rounds`: how often a step has a loop's round or a row; 0 for other places.
-    - `repeated`: "backward": backward of operators after their first one in the step; "weights": work on weights in a program
-      that trains nothing; "" for other places.
+    - `repeated`: work that a step does in vain; "" for other places. "backward": backward of operators after their first one in
+      the step. "unused": backward work whose gradients no optimizer step uses. "calls": calls of a module directly after another
+      one. In a program that trains nothing, "weights": work on weights; "growing": work on inputs that grow from round to round.
     - `has_gradient`: False for all work of a training step, outside data loading and the optimizer, that has no backward pass.
     - `operators`: of a function, a module or a phase, its operators and nodes with the most host and device time, at most three.
     - `phase`: the phase of its longest work. `launches`: its device work per step. `launch_share`: its part of all device work.

@@ -22,7 +22,7 @@ from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Bytes, Graph, Ids, Ints, Mask
 from profiler_kit.simulation.host_pieces import HostPieces, host_pieces
-from profiler_kit.simulation.repeated_work import REPEATED, repeated_work
+from profiler_kit.simulation.repeated_work import CAN_JOIN, NEEDS_LAUNCHES, REPEATED, repeated_work
 from profiler_kit.traces.names import accumulates
 from profiler_kit.traces.table import NONE
 
@@ -44,12 +44,14 @@ class Place(NamedTuple):
     """A place as masks of nodes: all of its `nodes`, and of these the device work that is `gone`.
 
     `left_ns`: the time that is left of device work that goes. `host_ns`: the time of the traced host work that goes.
+    `keeps_launches`: the device work gets shorter, and the host does all that it did.
     """
 
     nodes: Mask
     gone: Mask
     left_ns: Ints
     host_ns: Ints
+    keeps_launches: bool = False
 
 
 class Grouping(NamedTuple):
@@ -71,13 +73,14 @@ class Places:
     `sites`: of launches and host work. `step_functions`: functions that are the step itself. `site`: the number of each node's
     site. `trains`: a step has a backward pass. `stays`: device work that no change may take out. `joins`: device work that
     may share a launch with that beside it. `is_first`, `is_first_piece`: nodes and pieces in the first round of a loop.
-    `piece_phase`: the phase of each piece of host work.
+    `piece_site`, `piece_phase`: the site and the phase of each piece of host work.
     """
 
     graph: Graph
     sites: tuple[Site, ...]
     step_functions: frozenset[str]
     site: Ids
+    piece_site: Ids
     trains: bool
     stays: Mask
     joins: Mask
@@ -99,8 +102,13 @@ class Places:
         gone, duration = nodes & self.graph.is_device & ~kept, self.graph.duration_ns
         host_ns = np.bincount(self.pieces.node[piece], self.pieces.ns[piece], minlength=len(self.graph))
         left_ns = np.zeros(len(self.graph), np.int64)
-        if kind == "loop":  # one operation for all rounds still does their work, but without the least time of a kernel
+        if (
+            kind == "loop" or name in CAN_JOIN
+        ):  # one operation for all rounds still does their work, but without the least time of a kernel
             left_ns[gone] = duration[gone] - duration[gone].min(initial=np.iinfo(np.int64).max)
+        if kind == "repeated" and name in NEEDS_LAUNCHES:
+            left_ns[gone] = duration[gone].min(initial=np.iinfo(np.int64).max)
+            return Place(nodes, gone, left_ns, np.zeros_like(left_ns), keeps_launches=True)
         return Place(nodes, gone, left_ns, host_ns.astype(np.int64))
 
     def _kept(self, kind: str, nodes: Mask) -> Mask:
@@ -162,6 +170,7 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
         sites=sites.sites,
         step_functions=sites.loops,
         site=site,
+        piece_site=piece_site,
         trains=trains,
         stays=stays & is_product,
         joins=stays & ~is_product,

@@ -1,9 +1,12 @@
-"""Work that a step repeats although its result is there already.
+"""Work that a step does in vain: its result is there already, or nothing uses it.
 
 - ``backward``: backward of an operator after its first one in the step: several losses that share a graph are each differentiated
   through all of it, where one pass through their sum would do. Gradients that are differentiated themselves do not count.
 - ``weights``: work on weights in a program that trains nothing, as a normalization of weights or a cast in each call: operators
   whose largest input has the shape of a weight of a layer, and that of no layer's input.
+- ``growing``: work of a program that trains nothing on inputs that grow from round to round (`growing_inputs`).
+- ``calls``: calls of a module directly after another one, which could be one call with a larger batch (`adjacent_calls`).
+- ``unused``: backward work whose gradients no optimizer step uses (`unused_gradients`).
 """
 
 from __future__ import annotations
@@ -17,9 +20,14 @@ import numpy as np
 from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import tensor_shapes
+from profiler_kit.simulation.adjacent_calls import later_calls
+from profiler_kit.simulation.growing_inputs import work_on_growing_inputs
+from profiler_kit.simulation.unused_gradients import differentiates_gradients, unused_gradients
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
-REPEATED: Final = ("backward", "weights")
+REPEATED: Final = ("backward", "weights", "unused", "growing", "calls")
+CAN_JOIN: Final = frozenset({"calls"})  # kinds that earlier work could do as well, in larger kernels
+NEEDS_LAUNCHES: Final = frozenset({"growing"})  # kinds of which a part of each kernel stays, and the host's work
 # Operators of layers, and the arguments that are their input and their weight.
 _LAYER: Final = re.compile(r"\Aaten::(?:linear|conv(?:_transpose)?[123]d)\Z")
 _INPUT: Final = 0
@@ -30,17 +38,21 @@ Shape = tuple[int, ...]
 def repeated_work(attribution: Attribution, launches: Ids, *, trains: bool) -> Ids:
     """Return the index in `REPEATED` of each host event's work, or NONE, which the last entry is. `launches`: of device work."""
     number = np.full(len(attribution.host.rows) + 1, NONE, np.int32)
-    is_repeated = _later_passes(attribution) if trains else _work_on_weights(attribution, launches)
-    number[:-1][is_repeated] = REPEATED.index("backward" if trains else "weights")
+    number[:-1][later_calls(attribution, launches)] = REPEATED.index("calls")
+    if trains:
+        number[:-1][unused_gradients(attribution)] = REPEATED.index("unused")
+        number[:-1][_later_passes(attribution)] = REPEATED.index("backward")
+    else:
+        number[:-1][_work_on_weights(attribution, launches)] = REPEATED.index("weights")
+        number[:-1][work_on_growing_inputs(attribution, launches)] = REPEATED.index("growing")
     return number
 
 
 def _later_passes(attribution: Attribution) -> Mask:
     """Return the events of autograd nodes whose forward operator had a node of the same name before."""
     host, nodes, forward = attribution.host, attribution.nodes, attribution.node_forward
-    of_gradients = host.node[forward[forward != NONE]]
     is_later = np.zeros(len(host.rows) + 1, np.bool_)
-    if not (of_gradients != NONE).any():
+    if not differentiates_gradients(attribution):
         names = attribution.table.name[host.rows[nodes]]
         order = np.lexsort((host.start_ns[nodes], names, forward))
         is_same = (np.diff(forward[order], prepend=NONE) == 0) & (np.diff(names[order], prepend=NONE) == 0)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.attribution.busy_time import event_devices
-from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline, idle_gaps
+from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline, gaps_within
 from profiler_kit.attribution.host_time import host_waits
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.records.claims import Claim
@@ -28,6 +28,7 @@ from profiler_kit.simulation.graph import Graph, Ids, Ints, Mask
 from profiler_kit.simulation.places import Place, Places, places_of
 from profiler_kit.simulation.profiler_cost import LEAST, MOST, ProfilerCost, without_profiler
 from profiler_kit.simulation.replay import simulate
+from profiler_kit.traces.intervals import Intervals
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Bytes
 
@@ -149,6 +150,8 @@ class StepModel:
     def _without_place(self, graph: Graph, place: Place) -> Graph:
         """Return `graph` without what goes of `place`, and without its waits."""
         gone = np.flatnonzero(place.gone)
+        if place.keeps_launches:
+            return shorten(graph, gone, np.minimum(place.left_ns[gone], graph.duration_ns[gone]))
         changed = drop_waits(remove_work(graph, gone), np.flatnonzero(place.nodes))
         changed = shorten(changed, gone, place.left_ns[gone])
         return self._less_host_work(changed, place.host_ns)
@@ -239,11 +242,11 @@ def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, 
     name = np.append(table.name[device.rows], np.int32(NONE))[position]
     used, number = np.unique(name, return_inverse=True)
     timeline = device_timeline(device)
-    gaps = idle_gaps(attribution, timeline, host_waits(attribution))
-    start, end = int(trace.begin_ns.min(initial=0)), int(trace.end_ns.max(initial=0))
-    inside = (gaps.end - trace.origin_ns > start) & (gaps.start - trace.origin_ns < end)
-    ns = gaps.ns[:, inside]
-    begin, finish = gaps.start[inside] - trace.origin_ns, gaps.end[inside] - trace.origin_ns
+    start, end = (int(times) + trace.origin_ns for times in (trace.begin_ns.min(), trace.end_ns.max()))
+    positions = np.arange(len(device.rows), dtype=np.int32)
+    # the time before the first device work and after the last counts too: a step may begin with a wait for data
+    gaps = gaps_within(attribution, Intervals(np.array([start]), np.array([end])), positions, host_waits(attribution))
+    ns, begin, finish = gaps.ns, gaps.start - trace.origin_ns, gaps.end - trace.origin_ns
     idle = np.zeros((len(IDLE_CAUSES), len(position)), np.float32)
     host = np.flatnonzero(~is_device)
     for cause in range(len(IDLE_CAUSES)):

@@ -78,7 +78,7 @@ def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask) -
         launch_share=launch_share,
         product_share=float(ns[members & computes].sum()) / max(int(ns[members].sum()), 1),
         saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
-        operators=_longest_operators(model, np.flatnonzero(members)) if kind != "operator" else (),
+        operators=_longest_operators(model, members, pieces) if kind != "operator" else (),
     )
 
 
@@ -108,12 +108,14 @@ def _computes(places: Places, is_product: Mask, *, whole: bool) -> Mask:
     return mask
 
 
-def _longest_operators(model: StepModel, nodes: Ids | Ints) -> tuple[str, ...]:
-    """Return the operators with the most time in `nodes`, at most `MAX_OPERATORS`."""
+def _longest_operators(model: StepModel, nodes: Mask, pieces: Mask) -> tuple[str, ...]:
+    """Return the operators with the most time in device work and pieces of host work, at most `MAX_OPERATORS`."""
     totals: Counter[str] = Counter()
-    places, ns = model.labels.places, model.untraced[USUAL].duration_ns
-    for site, duration in zip(places.site[nodes].tolist(), ns[nodes].tolist(), strict=True):
-        totals[places.sites[site].operator if site != NONE else ""] += duration
+    places, work = model.labels.places, nodes & model.traced.is_device
+    site = np.concatenate((places.site[work], places.piece_site[pieces]))
+    ns = np.concatenate((model.untraced[USUAL].duration_ns[work], places.pieces.ns[pieces]))
+    for number in np.unique(site[site != NONE]).tolist():
+        totals[places.sites[number].operator] += int(ns[site == number].sum())
     return tuple(name for name, _ in totals.most_common() if name)[:MAX_OPERATORS]
 
 

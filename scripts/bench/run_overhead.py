@@ -3,6 +3,9 @@
 Runs the same training program alone, and with `run`: waiting for a request (``--later``), before its first recorded step
 (``--at``), in timed steps, and after the report; several times in turn. Prints the median step of each, and the ratios to the
 program alone of two figures: the median, and the first tenth of the sorted steps, which other work on the machine disturbs less.
+
+``--cores 0,2,4,6,8`` runs the processes of a round at once, each on a core of its own, which changes from round to round. Two
+processes of the same kind differ by some percent, so many rounds say more than one.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -54,17 +58,28 @@ class Steps(NamedTuple):
     tenth: float
 
 
-def steps_us(words: tuple[str, ...] | None, folder: Path, device: str) -> Steps:
-    """The steps of one process. `words`: options of `run`; None for the program alone."""
-    script = folder / "program.py"
+def steps_us(kind: str, folder: Path, device: str, core: int | None = None) -> Steps:
+    """The steps of one process of a `kind` of `VARIANTS`, on one `core` if that is given."""
+    script, words = folder / "program.py", VARIANTS[kind]
     script.write_text(PROGRAM)
-    run = [] if words is None else ["-m", "profiler_kit", "run", "-q", "--out", str(folder / "out"), *words]
-    command = [sys.executable, *run, str(script), device, str(STEPS)]
+    run = [] if words is None else ["-m", "profiler_kit", "run", "-q", "--out", str(folder / f"out {kind}"), *words]
+    pinned = ["taskset", "-c", str(core)] if core is not None else []
+    command = [*pinned, sys.executable, *run, str(script), device, str(STEPS)]
     paths = [str(Path(__file__).resolve().parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     times = sorted(float(word) * 1e6 for word in done.stdout.split()[-LAST:])
     return Steps(statistics.median(times), times[LAST // 10])
+
+
+def round_of(number: int, folder: Path, device: str, cores: Sequence[int]) -> dict[str, Steps]:
+    """The steps of one process of each kind: one after the other, or at once on `cores`."""
+    if not cores:
+        return {kind: steps_us(kind, folder, device) for kind in VARIANTS}
+    turned = [cores[(place + number) % len(cores)] for place in range(len(VARIANTS))]
+    with ThreadPoolExecutor(len(cores)) as pool:
+        each = pool.map(lambda kind, core: steps_us(kind, folder, device, core), VARIANTS, turned)
+        return dict(zip(VARIANTS, each, strict=True))
 
 
 def ratios(samples: Sequence[float], alone: Sequence[float]) -> str:
@@ -78,12 +93,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=7, help="processes of each kind, in turn (default: 7)")
+    parser.add_argument(
+        "--cores", type=lambda text: [int(core) for core in text.split(",")], default=[], metavar="LIST"
+    )
     options = parser.parse_args()
+    if options.cores and len(options.cores) < len(VARIANTS):
+        parser.error(f"--cores needs {len(VARIANTS)} cores")
     samples: dict[str, list[Steps]] = {name: [] for name in VARIANTS}
     with tempfile.TemporaryDirectory() as folder:
-        for _ in range(options.rounds):
-            for name, words in VARIANTS.items():
-                samples[name].append(steps_us(words, Path(folder), options.device))
+        for number in range(options.rounds):
+            for name, steps in round_of(number, Path(folder), options.device, options.cores).items():
+                samples[name].append(steps)
     alone = samples["alone"]
     for name, steps in samples.items():
         median = ratios([step.median for step in steps], [step.median for step in alone])

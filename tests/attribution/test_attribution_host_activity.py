@@ -89,6 +89,31 @@ def test_activities_name_the_innermost_call_and_the_code_of_the_user() -> None:
     assert sum(activity.ns for activity in activities) == summarize(trace.attribution()).idle_ns
 
 
+def test_time_without_an_event_has_the_longest_of_the_nearest_events_as_neighbors() -> None:
+    trace = Written()
+    first_work(trace)
+    trace.op("aten::to", 150 * US, 400 * US)
+    trace.op("aten::detach", 410 * US, 411 * US)
+    trace.op("aten::empty", 4 * MS, 4 * MS + US)
+    trace.op("aten::rand", 4 * MS + 2 * US, 4 * MS + 50 * US)
+    trace.work(6 * MS, 7 * MS, trace.launch(4 * MS + 60 * US, 4 * MS + 65 * US))
+    gap = next(item for item in summarize(trace.attribution()).activities if not item.name)
+    assert (gap.after, gap.before) == ("aten::to", "aten::rand")
+
+
+def test_time_at_the_ends_of_a_trace_has_no_neighbors_there() -> None:
+    trace = Written()
+    trace.work(0, 100 * US)
+    trace.op("aten::rand", 3 * MS, 4 * MS)
+    trace.work(6 * MS, 7 * MS, trace.launch(4 * MS + 60 * US, 4 * MS + 65 * US))
+    gaps = [item for item in summarize(trace.attribution()).activities if not item.name]
+    assert {(item.after, item.before) for item in gaps} <= {
+        ("", "aten::rand"),
+        ("aten::rand", ""),
+        ("aten::rand", "aten::rand"),
+    }
+
+
 def test_time_before_launched_work_is_not_caused_by_the_host() -> None:
     trace = Written()
     first_work(trace)

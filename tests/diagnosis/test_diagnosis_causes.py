@@ -35,7 +35,6 @@ CAUSES = {
     "attention_by_hand", "autocast_useless", "depthwise", "dominant_layer", "dominant_operator", "embedding_gradients", "float64",
     "loss_bound", "memory_bound", "not_on_onednn", "optimizer_bound",
     "pointwise_chain", "recompute_share",
-    "small_operators",
     "tensor_copies",
 }  # fmt: skip
 
@@ -312,7 +311,28 @@ def test_the_loss_counts_where_it_computes() -> None:
     assert "loss_bound" not in rules(cpu_trace(operator("mm", "gemm", 85.0, 9), replace(softmax, kernel_ns=ms(15.0))))
 
 
+def test_the_loss_of_a_trace_with_shapes_counts_with_its_backward_pass_and_the_layer_of_its_outputs() -> None:
+    def shaped(name: str, family: str, shapes: tuple[tuple[int, ...], ...], total_ms: float) -> ShapedOperator:
+        return ShapedOperator(
+            name=name, family=family, shapes=shapes, calls=3, kernel_ns=ms(total_ms),
+            forward_ns=0, backward_ns=ms(total_ms), recompute_ns=0,
+        )  # fmt: skip
+
+    kernels = (kernel("gemm", 80.0, 9), kernel("loss/softmax", 20.0, 3, name="cunn_SoftMax"))
+    shapes = (
+        shaped("aten::cross_entropy_loss", "loss/softmax", ((512, 30000), (512,)), 30.0),
+        shaped("aten::linear", "gemm", ((512, 64), (30000, 64)), 12.0),
+        shaped("aten::linear", "gemm", ((512, 64), (64, 64)), 9.0),
+    )
+    finding = single(gpu_trace(*kernels, shapes=shapes), "loss_bound")
+    times = {item.name: item.value for item in finding.evidence}
+    assert (times["time of the loss"], times["time of the output layer"]) == (ms(30.0), ms(12.0))
+
+
 def test_one_kind_of_operators_dominates() -> None:
+    assert not rules(cpu_trace(operator("mm", "gemm", 30.0, 9), operator("pool", "pool", 70.0, 6))), (
+        "pooling is a layer"
+    )
     finding = single(
         cpu_trace(operator("mm", "gemm", 30.0, 9), operator("sort", "sort/scan", 70.0, 6)), "dominant_operator"
     )
@@ -324,10 +344,9 @@ def test_one_kind_of_operators_dominates() -> None:
 @pytest.mark.parametrize(
     ("work", "rule"),
     [
-        (operator("avg_pool2d", "pool", 70.0, 576), "dominant_operator"),
+        (operator("upsample", "interpolate", 70.0, 576), "dominant_operator"),
         (operator("mul", "pointwise", 70.0, 576), "pointwise_chain"),
         (operator("cat", "cat/copy", 70.0, 576), "tensor_copies"),
-        (operator("flip", "view", 70.0, 60_000), "small_operators"),
     ],
 )
 def test_operators_that_make_batches_are_data_loading(work: TraceOperator, rule: str) -> None:
@@ -338,30 +357,6 @@ def test_operators_that_make_batches_are_data_loading(work: TraceOperator, rule:
     )
     forward = replace(step.phases[0], kernel_ns=ms(30.0), sum_ns=ms(30.0))
     assert rules(replace(step, phases=(loading, forward))) == set()
-
-
-def test_short_operators_on_a_cpu() -> None:
-    short = (
-        operator("addmm", "gemm", 1.0, 330),
-        operator("t", "view", 1.0, 600),
-        operator("relu", "pointwise", 0.5, 300),
-    )
-    gaps = (IdleTime(cause="python", phase="forward", ns=ms(2.0), gaps=200),)
-    source = replace(cpu_trace(*short, idle={("python", "forward"): 2.0}), idle=gaps)
-    finding = single(source, "small_operators")
-    assert finding.weight == pytest.approx(1.0)
-    assert texts(finding.claims) == (
-        "busy:kernel:aten::addmm", "busy:kernel:aten::t", "busy:kernel:aten::relu", "idle:python",
-    )  # fmt: skip
-    assert "larger batch" in finding.advice
-    long_gaps = (replace(gaps[0], gaps=3),)  # other Python code, not calls
-    assert single(replace(source, idle=long_gaps), "small_operators").weight == pytest.approx(2.5 / 4.5)
-    assert "small_operators" not in rules(cpu_trace(*PRODUCTS, RELU))
-    # long operators beside the short ones: the short ones cost 4.5 of 9 ms
-    beside = replace(cpu_trace(*short, operator("mm", "gemm", 4.5, 9), idle={("python", "forward"): 2.0}), idle=gaps)
-    assert single(beside, "small_operators").weight == pytest.approx(0.5)
-    few = replace(cpu_trace(*short, operator("mm", "gemm", 25.0, 9), idle={("python", "forward"): 2.0}), idle=gaps)
-    assert "small_operators" not in rules(few)
 
 
 def test_float64_by_names_of_kernels() -> None:

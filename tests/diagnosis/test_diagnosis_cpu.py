@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from diagnose_cases import CPU, MS, around, conv, cpu, report, static, target, texts
+from diagnose_cases import CPU, MS, around, conv, cpu, report, static, target
 from diagnose_lab import moving, roofed, twice
 from traced_runs import traced_run, with_traced
 
@@ -104,27 +104,6 @@ def test_the_time_outside_operators_is_at_most_that_of_the_traced_steps() -> Non
     outside = rule_finding(step_on_cpu(product, step_ms=40.0, python_ms=10.0), "host_overhead")
     assert outside is not None
     assert "33.3 % of the time" in outside.title
-
-
-def test_short_operators_cost_the_same_for_any_batch() -> None:
-    short = operators_of("view", "view", 2.0, 400)
-    source = step_on_cpu(short, operators_of("mm", "gemm", 6.0, 4), step_ms=10.0, python_ms=2.0, gaps=300)
-    finding = rule_finding(source, "small_operators")
-    assert finding is not None
-    assert finding.weight == pytest.approx(0.4)
-    assert finding.advice.startswith("Use fewer calls"), "nothing shows the batch"
-    small = replace(source, runs=tuple(replace(run, samples=2) for run in source.runs))
-    finding = rule_finding(small, "small_operators")
-    assert finding is not None
-    assert finding.advice.startswith("Use a larger batch, and adapt the learning rate")
-    assert texts(finding.claims) == ("busy:kernel:aten::view", "idle:python")
-    inference = rule_finding(replace(small, target=replace(source.target, mode="infer")), "small_operators")
-    assert inference is not None
-    assert "learning rate" not in inference.advice
-    one_example = replace(small, target=replace(source.target, inputs_from="evidence"))
-    finding = rule_finding(one_example, "small_operators")
-    assert finding is not None
-    assert finding.advice.startswith("Profile the batch of your training (--batch)."), "a test built this batch"
 
 
 def test_the_optimizer_is_that_of_the_target() -> None:

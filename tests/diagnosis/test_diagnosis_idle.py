@@ -10,7 +10,7 @@ from diagnose_cases import cpu, report, texts
 from trace_reports import MS, kernel, ms, nested, steps, trace, traces, two_ranks
 
 from profiler_kit.diagnosis import diagnose_traces
-from profiler_kit.diagnosis.rules.small_steps import THREAD_OVERSUBSCRIPTION
+from profiler_kit.diagnosis.rules.threads import THREAD_OVERSUBSCRIPTION
 from profiler_kit.records.ranks import Straggler
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import (

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from diagnose_cases import texts
 from published_traces import PUBLISHED, published
-from trace_reports import trace, traces
+from trace_reports import kernel, trace, traces
 
 import profiler_kit
+from profiler_kit.diagnosis.rules.data import HOST_COPIES
 from profiler_kit.diagnosis.rules.launches import LAUNCH_BOUND
 from profiler_kit.diagnosis.rules.places import COSTLY_PLACE, OPERATOR_LOOP, REPEATED_WORK
 from profiler_kit.records.report import Finding
@@ -100,6 +102,43 @@ def test_the_largest_loop_has_its_place_and_its_rounds() -> None:
     values = {e.name: e.value for e in finding.evidence}
     assert values == {"saving without it": 30.0, "rounds per step": 75.0, "launches per step": 100.0}
     assert "75 rounds of aten::mul_ and aten::add_ in train.py(3): clip" in finding.title
+
+
+@pytest.mark.parametrize(("saving", "severity"), [(0.39, "low"), (0.41, "high")])
+def test_a_network_without_gradients_may_be_needed(saving: float, severity: str) -> None:
+    apart = site(saving, source="", has_gradient=False, operators=("aten::conv2d",))
+    convolution = TraceOperator(name="aten::conv2d", family="conv", calls=3, kernel_ns=9, host_self_ns=9)
+    step = trace(sites=(apart,), operators=(convolution,))
+    assert [f.severity for f in COSTLY_PLACE.findings(traces(step))] == [severity]
+    (metrics,) = findings(replace(apart, operators=("aten::sort",)))
+    assert metrics.severity == ("medium" if saving < 0.4 else "high")
+
+
+def test_a_call_that_goes_as_a_whole_precedes_work_that_has_to_be_done() -> None:
+    call = site(0.2, source="", call="train.py(9): accuracy")
+    (place,) = findings(site(0.3), call)
+    assert texts(place.claims) == ("site:call:train.py(9): accuracy",)
+    (place,) = findings(site(0.5), call)
+    assert texts(place.claims) == ("site:function:train.py(3): clip",)
+
+
+def test_an_operator_without_launches_computes_on_the_cpu() -> None:
+    (place,) = findings(site(0.2, operator="aten::randn", launches=0.0))
+    assert texts(place.claims) == ("site:operator:aten::randn",)
+
+
+def test_modules_are_no_places() -> None:
+    assert not findings(site(0.5, source="", module="net"))
+
+
+@pytest.mark.parametrize(
+    ("more", "is_place"), [({"operators": ("aten::to",)}, True), ({"operators": ("aten::mul", "aten::to")}, False)]
+)
+def test_copies_name_the_function_that_mostly_copies(more: dict[str, Any], is_place: bool) -> None:
+    copies = kernel("memcpy/memset", 40.0, 10, name="Memcpy DtoH (Device -> Pageable)")
+    step = trace(phases={"forward": (100.0, 100.0, 0.0)}, kernels=[copies], sites=(site(0.3, **more),))
+    (finding,) = HOST_COPIES.findings(traces(step))
+    assert ("train.py(3): clip" in finding.title) is is_place
 
 
 def test_a_row_of_several_layers_is_no_place() -> None:

@@ -281,10 +281,10 @@ def test_a_measured_gain_shows_the_line_of_its_configuration() -> None:
     report = v0_h100()
     advice = "Use fewer calls: model = torch.compile(model)."
     tried = replace(trial(report, "batch=2x", 30.0, "better"), per_example=True)
-    (remedy,) = judged(report, finding("small_operators", advice, 0.5, config="batch=2x", trial=tried)).remedies
+    (remedy,) = judged(report, finding("host_overhead", advice, 0.5, config="batch=2x", trial=tried)).remedies
     assert remedy.code == "batch_size = 2 * batch_size"
     remedy = Remedy(setting="batch=2x", code="model = torch.compile(model)", text="Use fewer calls")
-    untried = replace(finding("small_operators", advice, 0.5, config="batch=2x"), remedy=remedy)
+    untried = replace(finding("host_overhead", advice, 0.5, config="batch=2x"), remedy=remedy)
     (ranked,) = judged(report, untried).remedies
     assert ranked.code == remedy.code
     swept = finding(

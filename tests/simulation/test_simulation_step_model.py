@@ -13,7 +13,7 @@ from profiler_kit.attribution.launch_sites import launch_sites
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.diagnosis.ranking import StepSavings
 from profiler_kit.diagnosis.work_sites import removable_sites
-from profiler_kit.records.claims import claim_of_text, kernel_claims
+from profiler_kit.records.claims import claim_of_text, idle_claims, kernel_claims
 from profiler_kit.records.report import Finding
 from profiler_kit.simulation.from_trace import trace_graph
 from profiler_kit.simulation.graph import NONE, Link
@@ -423,3 +423,95 @@ def test_work_on_weights_of_a_program_that_trains_nothing_goes_with_its_calls(
     assert [(site.repeated, site.launches) for site in sites] == ([("weights", 1.0)] if is_repeated else [])
     for site in sites:
         assert site.saving.median == pytest.approx(0.43, abs=0.08)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "is_repeated"),
+    [
+        ("aten::linear", [10, 11, 12, 13], True),
+        ("aten::linear", [10, 12, 14, 16, 3], True),
+        ("aten::linear", [10, 10, 10, 10], False),
+        ("aten::linear", [10, 11, 13, 14], False),
+        ("aten::linear", [10, 11, 9, 10], False),
+        ("aten::matmul", [10, 11, 12, 13], False),
+    ],
+    ids=["one position", "a new beginning", "equal", "other lengths", "several lengths", "scores of a cache"],
+)
+def test_work_on_inputs_that_grow_is_repeated_but_for_the_shortest_kernel(
+    tmp_path: Path, name: str, sizes: list[int], is_repeated: bool
+) -> None:
+    """In each step, two kernels of 60 and 20 us work on an input with one position more."""
+    events = []
+    for i, size in enumerate(sizes):
+        begin, number, work = i * 30, 2 * i + 1, i * 80 + 12
+        layer = op(name, begin + 5, begin + 15)
+        layer["args"]["Input Dims"] = [[8, size, 64], [64, 64]]
+        add = op("aten::add", begin + 20, begin + 25)
+        add["args"]["Input Dims"] = [[8, size, 64], [8, size, 64], []]
+        events += [
+            mark(f"ProfilerStep#{i + 1}", begin, begin + 30),
+            layer, launch(number, begin + 8, begin + 10), kernel("gemm", work, work + 60, number),
+            add, launch(number + 1, begin + 22, begin + 24), kernel("add", work + 60, work + 80, number + 1),
+        ]  # fmt: skip
+    attribution = attribute(table(tmp_path, events))
+    sites = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.repeated]
+    assert [(site.repeated, site.launches) for site in sites] == ([("growing", 2.0)] if is_repeated else [])
+    for site in sites:  # a step is as long as its kernels: 40 of 80 us go
+        assert site.saving.median == pytest.approx(0.45, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("second", "between", "launched", "is_repeated"),
+    [
+        ("nn.Module: Net_0", False, 8, True),
+        ("nn.Module: Net_0", True, 8, False),
+        ("nn.Module: Net_1", False, 8, False),
+        ("nn.Module: Net_0", False, 7, False),
+    ],
+    ids=["the same", "work between", "another module", "another number of launches"],
+)
+def test_a_module_that_is_called_twice_in_a_row_can_be_called_once(
+    tmp_path: Path, second: str, between: bool, launched: int, is_repeated: bool
+) -> None:
+    """Each call launches eight kernels of 2 us, one every 10 us. The host limits the step."""
+    events, number = [], 0
+    for i in range(4):
+        begin = i * 200
+        events.append(mark(f"ProfilerStep#{i + 1}", begin, begin + 200))
+        for module, start, count in (("nn.Module: Net_0", begin + 5, 8), (second, begin + 100, launched)):
+            events.append(call(module, start, start + 85))
+            for at in range(start, start + 10 * count, 10):
+                number += 1
+                events += [
+                    op("aten::mul", at + 1, at + 8),
+                    launch(number, at + 3, at + 5),
+                    kernel("mul", at + 6, at + 8, number),
+                ]
+        if between:
+            number += 1
+            at = begin + 92
+            events += [
+                op("aten::add", at + 1, at + 6),
+                launch(number, at + 2, at + 4),
+                kernel("add", at + 5, at + 6, number),
+            ]
+    attribution = attribute(table(tmp_path, events))
+    sites = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.repeated]
+    assert [(site.repeated, site.launches) for site in sites] == ([("calls", 8.0)] if is_repeated else [])
+    for site in sites:
+        assert site.saving.median == pytest.approx(0.45, abs=0.1)
+
+
+def test_the_wait_with_which_the_first_step_begins_counts_as_well(tmp_path: Path) -> None:
+    """In each of three steps, 80 us pass in Python before a kernel of 10 us: without them, a step takes 20 us."""
+    events = []
+    for i in range(3):
+        begin = i * 100
+        events += [
+            mark(f"ProfilerStep#{i + 1}", begin, begin + 100),
+            call("train.py(3): prepare", begin, begin + 80),
+            op("aten::mul", begin + 82, begin + 88), launch(i + 1, begin + 84, begin + 86),
+            kernel("mul", begin + 88, begin + 98, i + 1),
+        ]  # fmt: skip
+    steps_model = model(tmp_path, events)
+    assert steps_model.saving(Change(idle_claims("python"), 1.0)) == pytest.approx(0.85, abs=0.1)

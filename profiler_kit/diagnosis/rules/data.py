@@ -13,10 +13,11 @@ from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent, plural
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
-from profiler_kit.diagnosis.work_groups import is_host_copy
+from profiler_kit.diagnosis.work_groups import copies_to_device, is_host_copy
+from profiler_kit.diagnosis.work_sites import site_text
 from profiler_kit.records.claims import idle_claims, kernel_claims, phase_claims
 from profiler_kit.records.report import Evidence, Report, TraceReport
-from profiler_kit.records.traces import TraceKernel, TraceSummary
+from profiler_kit.records.traces import TraceKernel, TraceSummary, WorkSite
 from profiler_kit.units import percent, text
 
 # A loader that keeps up delivers its batch in a few percent of the step.
@@ -155,6 +156,10 @@ of the fetching passes.
 MAX_COPIES_PER_STEP: Final = 50
 # A twentieth of the span is worth pinning memory for.
 MAX_COPY_SHARE: Final = 0.05
+TO_DEVICE: Final = "to the device"
+TO_HOST: Final = "to the host"
+# Operators that copy between host and device.
+COPYING: Final = frozenset({"aten::to", "aten::_to_copy", "aten::copy_", "aten::cpu"})
 _PAGEABLE: Final = re.compile("pageable", re.IGNORECASE)
 
 
@@ -162,11 +167,13 @@ _PAGEABLE: Final = re.compile("pageable", re.IGNORECASE)
 class _Copies:
     """The copies between host and device in one trace.
 
-    `names`: of the copies. `idle_ns`: idle time in which the host waits for a copy to the device. `share`: the part of the span
+    `names`: of the copies. `direction`: that of most of their time.
+    `idle_ns`: idle time in which the host waits for a copy to the device. `share`: the part of the span
     that both take.
     """
 
     names: tuple[str, ...]
+    direction: str
     calls: int
     copy_ns: int
     idle_ns: int
@@ -182,7 +189,8 @@ def _host_copies(report: Report | TraceReport, step: StepWork) -> StepPart | Non
     return StepPart(
         share=copies.share,
         share_name="share of the span",
-        title=f"{plural(copies.calls, 'copy', 'copies')} between host and device take {percent(copies.share)} of the time",
+        title=f"{plural(copies.calls, 'copy', 'copies')} between host and device, most of it {copies.direction}, take "
+        f"{percent(copies.share)} of the time{_copying_place(step.trace.sites)}",
         sentences=(
             f"{_count(copies, facts)}: {text(copies.copy_ns, 'ns')} that no computation hides.",
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
@@ -202,6 +210,14 @@ def _host_copies(report: Report | TraceReport, step: StepWork) -> StepPart | Non
     )
 
 
+def _copying_place(sites: Sequence[WorkSite]) -> str:
+    """Return the function, or without stacks the loop, that saves most of those that mostly copy, as the end of a title."""
+    copying = [site for site in sites if {*site.operators[:1], *site.loop.split(", ")} & COPYING]
+    named = [site for site in copying if site.source] or [site for site in copying if site.loop]
+    place = max(named, key=lambda site: site.saving.median, default=None)
+    return f"; most come from {site_text(place)}" if place is not None else ""
+
+
 def _host_device_copies(trace: TraceSummary) -> _Copies | None:
     kernels = [kernel for kernel in trace.kernels if is_host_copy(kernel.name)]
     if not kernels or trace.clock != "device":
@@ -209,8 +225,10 @@ def _host_device_copies(trace: TraceSummary) -> _Copies | None:
     calls, copy_ns = sum(kernel.calls for kernel in kernels), _exposed_ns(trace, kernels)
     pageable_ns = min(copy_ns, sum(kernel.kernel_ns for kernel in kernels if _PAGEABLE.search(kernel.name)))
     waiting_ns = sum(i.ns for i in trace.idle if i.cause == "synchronization" and i.phase == "transfer")
+    to_device_ns = sum(kernel.kernel_ns for kernel in kernels if copies_to_device(kernel.name))
     copies = _Copies(
         names=tuple(kernel.name for kernel in kernels),
+        direction=TO_DEVICE if 2 * to_device_ns >= sum(kernel.kernel_ns for kernel in kernels) else TO_HOST,
         calls=calls,
         copy_ns=copy_ns,
         idle_ns=waiting_ns,
@@ -246,10 +264,16 @@ def _copy_advice(copies: _Copies, facts: Facts) -> Advice:
             "Copy less: use smaller types (uint8 images, converted on the device), or create batches on the device."
         )
     parts = []
-    if are_many:
+    if are_many and copies.direction == TO_HOST:
+        keep = "Keep these tensors and what is computed from them on the device, or copy them rarely, as one tensor: "
+        parts.append(advise(f"{keep}{{code}}.", "torch.cat([x.flatten() for x in tensors]).cpu()"))
+    elif are_many:
         together = "Copy many numbers together, as one tensor, or create them on the device: {code}."
         parts.append(advise(together, "torch.zeros(n, device=device)"))
-    if copies.pageable_ns:
+    if copies.pageable_ns and copies.direction == TO_HOST:
+        buffer = "Copy into pinned memory without waiting: {code}, and read it later."
+        parts.append(advise(buffer, "buffer.copy_(x, non_blocking=True)"))
+    elif copies.pageable_ns:
         pinned = "Pin the memory of batches and copy without waiting: {code} and batch.to(device, non_blocking=True)."
         parts.append(advise(pinned, pin))
     elif copies.idle_ns:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from profiler_kit.diagnosis.advice import NO_TRIALS, trials_of
 from profiler_kit.diagnosis.disturbance import is_disturbed
 from profiler_kit.diagnosis.facts import Facts
 from profiler_kit.diagnosis.idle_time import (
@@ -70,6 +71,7 @@ def _outside_operators(report: Report | TraceReport, step: StepWork) -> StepPart
         ),
         advice=advice,
         measures=(("span", step.span_ns, "ns"), ("operator time", step.busy_ns, "ns")),
+        trials=trials_of(report, "batch=2x", "compile") if main is None else NO_TRIALS,
         claims=idle_claims("python"),
     )
 
@@ -134,12 +136,14 @@ def _long_python(step: StepWork) -> StepPart | None:
     main = max(calls, key=lambda activity: activity.long_ns)
     # ranges of a phase, such as one around backward, do not say what runs in them
     is_named = any(activity.source for activity in calls) or (main.name != "" and main.phase in ("", "other"))
+    names_neighbors = main.name == "" and main.after != ""
     return StepPart(
         ns=ns,
         share_name="idle time in Python, share",
         least="medium",
         most="medium" if step.marked_steps == 0 and main.calls == 1 else "high",
-        title=f"The device waits for Python for {percent(step.share(ns))} of the time{_main_text(main, ns) if is_named else ''}",
+        title=f"The device waits for Python for {percent(step.share(ns))} of the time"
+        f"{_main_text(main, ns) if is_named or names_neighbors else ''}",
         sentences=(
             f"Gaps of at least {text(LONG_CALL_NS, 'ns')} keep the device idle for {text(ns, 'ns')} "
             f"{step.per_step}. Meanwhile the host is in {calls_text(calls)}.",
@@ -153,7 +157,9 @@ def _long_python(step: StepWork) -> StepPart | None:
 
 def _main_text(main: HostActivity, ns: int) -> str:
     """Return the call that takes most of `ns`, as the end of a title; empty if none does."""
-    return f", most of it in {call_name(main)}" if main.long_ns >= MAIN_CALL_SHARE * ns else ""
+    return (
+        f", most of it {'in ' if main.name else 'is '}{call_name(main)}" if main.long_ns >= MAIN_CALL_SHARE * ns else ""
+    )
 
 
 HOST_OVERHEAD = step_rule(

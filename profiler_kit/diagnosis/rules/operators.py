@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Final
 
 from profiler_kit.diagnosis.facts import counts_of
@@ -14,8 +15,9 @@ from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_
 from profiler_kit.diagnosis.work_groups import is_fill
 from profiler_kit.records.claims import module_claims, phase_claims
 from profiler_kit.records.counts import LOSS_PATH
-from profiler_kit.records.families import family_name
+from profiler_kit.records.families import family_name, is_contraction
 from profiler_kit.records.report import Report, TraceReport
+from profiler_kit.records.traces import ShapedOperator
 from profiler_kit.units import text
 
 MAX_NAME_LENGTH: Final = 60  # kernel names have thousands of characters
@@ -138,7 +140,15 @@ _LOSS_WORK: Final = re.compile(r"log_?softmax|nll_loss|cross_entropy|_loss(_|\Z|
 def _loss(report: Report | TraceReport, work: StepWork) -> StepPart:
     kernels = work.select(lambda item: _LOSS_WORK.search(item.name.lower()) is not None)
     # The phase ends before backward, and the names do not show all of the loss: the larger one is a lower bound.
-    ns = max(work.phase_ns.get("loss", 0), work.module_ns.get(LOSS_PATH, 0), total_ns(kernels))
+    backward_ns = total_ns([item for item in kernels if "backward" in item.name.lower()])
+    operators = [item for item in work.trace.shapes if _LOSS_WORK.search(item.name.lower()) is not None]
+    ns = max(
+        work.phase_ns.get("loss", 0) + backward_ns,
+        work.module_ns.get(LOSS_PATH, 0),
+        total_ns(kernels),
+        sum(item.kernel_ns for item in operators) if work.on_device else 0,
+    )
+    output_ns = _output_layer_ns(work, operators)
     return StepPart(
         ns=ns,
         what="The loss takes",
@@ -146,13 +156,22 @@ def _loss(report: Report | TraceReport, work: StepWork) -> StepPart:
             f"The loss takes {text(ns, 'ns')} of {work.clock_name} {work.per_step}, with the part of its backward pass whose "
             "names show it.",
             "It reads and writes the outputs of the model several times, usually for a softmax over many classes.",
+            f"The layer that computes these outputs takes {text(output_ns, 'ns')} more." if output_ns else "",
         ),
-        advice="Compile the loss, so that it reads the outputs once: {code}. With many classes, compute it in chunks of the "
-        "batch, or use fewer classes per example (sampled or adaptive softmax).",
+        advice="Compute outputs and loss only where they count, without masked, padded or ignored positions. Compile the loss, "
+        "so that it reads the outputs once: {code}. With many classes, compute it in chunks of the batch, or use fewer classes "
+        "per example (sampled or adaptive softmax).",
         code="loss_fn = torch.compile(loss_fn)",
-        measures=(("time of the loss", ns, "ns"),),
+        measures=(("time of the loss", ns, "ns"), ("time of the output layer", output_ns or None, "ns")),
         claims=(*phase_claims("loss"), *module_claims([LOSS_PATH]), *work_claims(work, kernels)),
     )
+
+
+def _output_layer_ns(work: StepWork, losses: Sequence[ShapedOperator]) -> int:
+    """Return the time of the products whose weight has as many rows as the inputs of a loss have classes; 0 if unknown."""
+    classes = {loss.shapes[0][-1] for loss in losses if loss.shapes and loss.shapes[0]}
+    layers = [item for item in work.trace.shapes if is_contraction(item.family) and len(item.shapes) > 1]
+    return sum(item.kernel_ns for item in layers if classes & {*item.shapes[1][:1]})
 
 
 LOSS_BOUND = step_rule(

@@ -19,11 +19,13 @@ from profiler_kit.diagnosis.work_sites import (
     site_text,
     sites_sentence,
 )
+from profiler_kit.records.families import is_product_family
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import WorkSite
 from profiler_kit.units import percent
 
 MIN_SAVING: Final = 0.15
+LARGE_SAVING: Final = 0.4
 # From this number of launches per step on, fewer and larger operations are possible.
 MANY_LAUNCHES: Final = 50
 MIN_LISTED: Final = 0.05
@@ -40,7 +42,6 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
         return None
     kinds = (
         ("The function ", site.source or site.call),
-        ("The module ", site.module),
         ("The operator ", site.operator),
         ("A ", site.row),
     )
@@ -48,6 +49,7 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
     return StepPart(
         share=saving,
         share_name="saving without it",
+        most="low" if _may_be_needed(site, step) else "high",
         title=capitalize(f"{kind}{site_text(site)} costs {percent(saving)} of the step{operators_text(site)}"),
         sentences=(
             "A replay of the step without its work, its launches and its waits is that much shorter.",
@@ -59,7 +61,20 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
     )
 
 
+def _may_be_needed(site: WorkSite, step: StepWork) -> bool:
+    """Return whether a place is a network that runs without gradients, as a teacher does, below a large part of the step."""
+    families = {operator.name: operator.family for operator in step.trace.operators}
+    computes = any(is_product_family(families.get(name, "")) for name in site.operators)
+    return not site.has_gradient and computes and site.saving.median < LARGE_SAVING
+
+
 def _general_advice(site: WorkSite) -> str:
+    if not site.has_gradient:
+        return "Reuse results of the training's own forward pass, for metrics as well. Do the rest less often or before the loop."
+    if not site.launches:
+        return (
+            "It computes on the CPU. Do it on the device, with tensors that are created there, or once before the loop."
+        )
     if site.launches >= MANY_LAUNCHES:
         return FEWER_OPERATIONS
     return "Do this work less often or with less data, or move it out of the step."
@@ -101,6 +116,33 @@ _REPEATED: Final[dict[str, tuple[str, str, Advice | str]]] = {
             "torch.nn.utils.parametrize.remove_parametrizations(module, 'weight')",
         ),
     ),
+    "calls": (
+        "Calls of a module directly after another one cost",
+        "The program calls the same module several times in a row and does nothing on the device in between.",
+        advise(
+            "Call it once, with the inputs of all calls as one batch, and split the outputs: {code}.",
+            "first, second = module(torch.cat([a, b])).chunk(2)",
+        ),
+    ),
+    "growing": (
+        "Work on inputs that grow from round to round costs",
+        "Each round computes all earlier positions again, with those that are new.",
+        advise(
+            "Keep the results of earlier positions and pass only the new ones: a key-value cache, {code} in transformers, or "
+            "buffers of the full length that each round writes into.",
+            "model.generate(..., use_cache=True)",
+        ),
+    ),
+    "unused": (
+        "Gradients that no optimizer step uses cost",
+        "The backward pass also goes through a part of the program whose parameters the next optimizer step does not update, and "
+        "the gradients are dropped or never read: a teacher, a frozen part, a generator while its critic learns.",
+        advise(
+            "Run that part without gradients, under torch.no_grad(), or cut the graph behind it: {code}. Switch off the "
+            "gradients of parameters that are not trained, module.requires_grad_(False).",
+            "output = output.detach()",
+        ),
+    ),
 }
 
 
@@ -130,8 +172,16 @@ REPEATED_WORK = step_rule(
     """
 Fires on work that a step repeats although its result is there, by what a replay of the step saves without it:
 
+- backward work whose gradients no optimizer step uses: everything behind the last gradient of a pass that is used. A gradient is
+  unused if the first backward pass after an optimizer step adds to what is left of it from before, beside new gradients, or if it
+  is new again in a later pass and the optimizer steps between update no tensor of its shape. The second needs
+  `record_shapes=True` and an optimizer of at most 30 tensors, which the profiler lists;
 - backward of operators after their first one in the step: losses that share a graph and are differentiated one by one
   (`retain_graph=True`). Steps that differentiate gradients do not count;
+- calls of a module that directly follow another call of it (with stacks), without a launch in between: one call with a larger
+  batch can do their work. The host's work goes, and of each kernel the time of the shortest one;
+- work of a program that trains nothing on inputs that grow by the same size from round to round, as in generation without a
+  key-value cache: of each kernel, the time of the shortest one stays, with its launch. The trace needs `record_shapes=True`;
 - work on weights in a program that trains nothing: weight_norm and other parametrizations, casts, masks. Such an operator has no
   larger input than a tensor of the shape of a layer's weight, and no layer has an input of this shape. Python calls that launch
   nothing else go with it. The trace needs `record_shapes=True`.
@@ -157,14 +207,17 @@ products do not count. Loops that load data and those of the optimizer have rule
 COSTLY_PLACE = step_rule(
     "costly_place",
     _largest_site,
-    Shares(MIN_SAVING, high=0.4),
+    Shares(MIN_SAVING, high=LARGE_SAVING),
     f"""
 Fires on what the replay of a trace saves without the work of one function (with stacks): its device work, its launches, and the
 host's waits there; or, from {limit_percent(MIN_OPERATOR_SAVING)} on, without one operator, wherever it is called; or without
 all work of a training step that has no backward pass; or of operators in a row that each step calls once between two products.
 A function that the loop of a training step calls itself counts with all
 that it calls, unless that has a backward pass: an evaluation, a teacher, an average of the weights. Work of backward belongs to
-the place of its forward operator. Of work that has to be done, products stay, and of three or more launches in a row the longest.
+the place of its forward operator. Of work that has to be done, products stay, and of three or more launches in a row the
+longest.
+Such a place ranks as if it saved half, after a call that goes as a whole. A network that runs without gradients may be needed,
+as a teacher is: all work without a backward pass is `low` up to {limit_percent(LARGE_SAVING)} if it has products.
 Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix
 products, attention or recurrent layers (in a training step, only those with a backward pass) do not count, nor those with more
 than {limit_percent(MAX_LAUNCH_SHARE)} of all device work, nor data loading and the optimizer, which have rules of their own. The

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -115,21 +117,37 @@ _ROCM_ADVICE: Final = advise(
 )
 
 
+_TENSOR_CORES: Final = Advice(
+    "Kernels of tensor cores take channels-last tensors: compute in 16 bits or TF32, with channels that are multiples of 8."
+)
+# A pass of a convolution reads two tensors and writes one, so there are more conversions from the layout of the tensors.
+_TO_NCHW: Final = re.compile(r"nhwcToNchw")
+_TO_NHWC: Final = re.compile(r"nchwToNhwc")
+
+
+def _calls(kernels: Iterable[Work], name: re.Pattern[str]) -> int:
+    return sum(kernel.calls for kernel in kernels if name.search(kernel.name))
+
+
 def _layout(report: Report | TraceReport, step: StepWork) -> StepPart | None:
     kernels = step.select(_is_layout)
     ns, calls, paths = total_ns(kernels), total_calls(kernels) // step.steps, tuple(step.layers(_is_layout))
     if not step.is_mostly_busy:
         return None
+    is_channels_last = _calls(kernels, _TO_NCHW) > _calls(kernels, _TO_NHWC)
     return StepPart(
         ns=ns,
+        most="low" if is_channels_last else "high",
         what="Layout conversions take",
         sentences=(
             f"{plural(calls, 'kernel')}{step.facts.each} only {'converts' if calls == 1 else 'convert'} tensors between NCHW and "
             f"NHWC, for {text(ns, 'ns')} {step.per_step}.",
             layers_sentence(paths),
-            CAUSE.format(library="MIOpen" if step.is_rocm else "cuDNN"),
+            "The tensors are channels last, and the kernels take NCHW."
+            if is_channels_last
+            else CAUSE.format(library="MIOpen" if step.is_rocm else "cuDNN"),
         ),
-        advice=_layout_advice(report, step),
+        advice=_TENSOR_CORES if is_channels_last else _layout_advice(report, step),
         measures=(("time of layout kernels", ns, "ns"), ("layout kernels per step", calls, "count")),
         paths=paths,
         trials=trials_of(report, "channels_last"),
@@ -163,8 +181,9 @@ Fires on layout kernels (NCHW to NHWC and back, padding of channels), if the dev
 {limit_percent(MIN_BUSY_SHARE)} of the step.
 
 The tensor-core convolutions of cuDNN and MIOpen need channels-last tensors. They convert tensors of other layouts before and
-after. These kernels compute nothing. On ROCm, PyTorch passes channels-last tensors on to MIOpen only with the environment
-variable `PYTORCH_MIOPEN_SUGGEST_NHWC=1`.
+after. These kernels compute nothing. If more of them convert from NHWC to NCHW, the tensors are channels last already: cuDNN
+chose kernels without tensor cores, and the finding is `low`. On ROCm, PyTorch passes channels-last tensors on to MIOpen only
+with the environment variable `PYTORCH_MIOPEN_SUGGEST_NHWC=1`.
 """,
 )
 
@@ -174,8 +193,6 @@ MIN_MEMORY_BOUND_SHARE: Final = 0.50
 MIN_BANDWIDTH_SHARE: Final = 0.20
 # A layer that is much faster than its memory floor reads its operands from caches: memory does not limit it.
 MAX_BANDWIDTH_SHARE: Final = 1.5
-# The healthy steps of the benchmark spend up to three fifths in such work.
-LARGE_MEMORY_BOUND_SHARE: Final = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,7 +226,7 @@ def _memory_bound(report: Report | TraceReport, step: StepWork) -> StepPart | No
     largest = [f"{name} {text(ns, 'ns')}" for name, ns in list(work.times.items())[:3]]
     return StepPart(
         ns=work.ns,
-        most="medium" if work.ns >= LARGE_MEMORY_BOUND_SHARE * step.busy_ns else "low",
+        most="low",
         what=f"Memory-bound: {work.kind} limited by memory bandwidth take",
         sentences=(
             f"These {work.kind} take {text(work.ns, 'ns')} of {step.clock_name} {step.per_step}. The largest: "
@@ -285,8 +302,8 @@ MEMORY_BOUND = step_rule(
     Shares(0.0),
     f"""
 Fires if memory-bound work takes at least {limit_percent(MIN_MEMORY_BOUND_SHARE)} of the device time, and the device is busy for
-at least {limit_percent(MIN_BUSY_SHARE)} of the step. `low` below {limit_percent(LARGE_MEMORY_BOUND_SHARE)} of the device time:
-normalization, activations and the optimizer often take half of a sound step.
+at least {limit_percent(MIN_BUSY_SHARE)} of the step. At most `low`: normalization, activations and the optimizer often take most
+of a sound step.
 
 With a roofline, a layer is memory-bound if its bytes need more time at the peak bandwidth than its arithmetic at the peak
 FLOP/s. The finding gives the share of the bandwidth that these layers reach. The counted bytes are a lower bound, with each

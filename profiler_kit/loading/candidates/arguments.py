@@ -7,7 +7,7 @@ import contextlib
 import inspect
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 import torch
@@ -38,6 +38,7 @@ from profiler_kit.loading.candidates.plausible import (
 )
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
+from profiler_kit.loading.candidates.sourced import sourced
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, causes, placeholder_error
 from profiler_kit.loading.vocabulary import is_concept
@@ -106,6 +107,30 @@ def repairs(error: BaseException, arguments: Arguments, name: str, binder: Binde
 
 def _text(value: object) -> str:
     return f"tensor {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+
+
+def unknown_values(arguments: Arguments, factory: Callable[..., Any]) -> dict[tuple[AssumedKind, str], Any]:
+    """The values that only their names suggest, by kind and name: of arguments and of fields; also defaults of None."""
+    bound = arguments.bound
+    values: dict[tuple[AssumedKind, str], Any] = {
+        ("argument", p.name): None for p in parameters(factory) if p.default is None and p.name not in bound
+    }
+    values |= {("argument", name): bound[name] for name in arguments.assumed if name in bound}
+    for value in bound.values():
+        if isinstance(value, AssumedConfig):
+            values |= {("field", name): item for name, item in vars(value).items() if name not in value.presets}
+    return {key: value for key, value in values.items() if not isinstance(value, AssumedConfig)}
+
+
+def with_sources(arguments: Arguments) -> Arguments:
+    """`arguments` whose assumed numbers know their names, also the fields of assumed configurations."""
+    for value in arguments.bound.values():
+        if isinstance(value, AssumedConfig):
+            value.names_sources = True
+    kwargs = {
+        name: sourced(value, name) if name in arguments.assumed else value for name, value in arguments.kwargs.items()
+    }
+    return replace(arguments, kwargs=kwargs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +206,9 @@ class Binder:
                 tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None)
             )
         self._add_repaired(name, signature, result)
+        for value in result.bound.values():
+            if isinstance(value, AssumedConfig):
+                value.assume(self.assumed("field"))
         return result
 
     def _add_stated(

@@ -24,6 +24,7 @@ from profiler_kit.loading.candidates.plausible import (
     read_attributes,
 )
 from profiler_kit.loading.candidates.signatures import parameters
+from profiler_kit.loading.candidates.sourced import sourced
 from profiler_kit.loading.program.names import FunctionNode, attribute_paths, attributes_read, parameter_names
 from profiler_kit.loading.program.places import Place
 from profiler_kit.loading.program.reading import source_tree
@@ -216,13 +217,14 @@ def with_usual_values(
 class AssumedConfig:
     """A configuration whose attributes and items are those of `presets`, else the usual values of their names.
 
-    Keeps those that were read. `is_nested`: it is inside another one, and so are the tables in it.
+    Keeps those that were read. `is_nested`: it is inside another one, and so are the tables in it. `names_sources`: numbers that
+    are only usual know the name of their field (`SourcedInt`).
     """
 
-    __slots__ = ("__dict__", "is_nested", "presets")
+    __slots__ = ("__dict__", "is_nested", "names_sources", "presets")
 
     def __init__(self, presets: Mapping[str, Any], *, is_nested: bool = False) -> None:
-        self.presets, self.is_nested = presets, is_nested
+        self.presets, self.is_nested, self.names_sources = presets, is_nested, False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in AssumedConfig.__slots__:
@@ -230,6 +232,8 @@ class AssumedConfig:
         value = self.presets[name] if name in self.presets else plausible_value(name, vars(self))  # by its name
         if value is UNKNOWN:
             value = False  # most fields without a usual name are switches
+        if self.names_sources and name not in self.presets:
+            value = sourced(value, name)
         elif self.is_nested and isinstance(value, dict):
             value = AssumedConfig(value, is_nested=True)
         vars(self)[name] = value
@@ -243,6 +247,13 @@ class AssumedConfig:
 
     def __contains__(self, name: str) -> bool:
         return hasattr(self, name)
+
+    def assume(self, values: Mapping[str, Any]) -> None:
+        """Use `values` for fields without a preset, also in the configurations inside."""
+        for inner in self.presets.values():
+            if isinstance(inner, AssumedConfig):
+                inner.assume(values)
+        self.presets = {**values, **self.presets}
 
     def get(self, name: str, default: Any = None) -> Any:
         """The default that the code passes; without one, the usual value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,10 +11,19 @@ from typing import Any, Final
 
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.parameter import is_lazy
 
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.candidates.announcement import Decision, join_words, value_text
-from profiler_kit.loading.candidates.arguments import Arguments, Assumption, Binder, repairs
+from profiler_kit.loading.candidates.arguments import (
+    Arguments,
+    AssumedKind,
+    Assumption,
+    Binder,
+    repairs,
+    unknown_values,
+    with_sources,
+)
 from profiler_kit.loading.candidates.building import (
     NotAModelError,
     check_names,
@@ -23,7 +33,9 @@ from profiler_kit.loading.candidates.building import (
 )
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import is_part_name
+from profiler_kit.loading.candidates.plausible import GENERIC_SIZE
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
+from profiler_kit.loading.candidates.sourced import numbers_in
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel
 from profiler_kit.loading.program.names import used_names
@@ -33,6 +45,7 @@ from profiler_kit.loading.scripts.placeholders import UnavailableError
 from profiler_kit.loading.scripts.source import Source
 from profiler_kit.loading.solve import Progress, Solved, Solver
 from profiler_kit.records.notes import Choice, Confidence, plain_notes
+from profiler_kit.records.target import Pinned, PinnedValue
 from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 MAX_BUILDS: Final = 8
@@ -52,15 +65,22 @@ class Selection:
     built: BuiltModel
     confidence: Confidence = field(default_factory=Confidence)
     choices: tuple[Choice, ...] = ()
+    arguments: Arguments = field(default_factory=Arguments)
+    assumptions: tuple[Assumption, ...] = ()
+    builds: Builds | None = None  # of the candidate, with other assumptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFailure:
-    """Why a build with `arguments` failed. `progress`: (the number of modules that were registered before, 0)."""
+    """Why a build with `arguments` failed. `progress`: (the number of modules that were registered before, - empty weights).
+
+    `selection`: the model, if it could be built, but has weights without elements.
+    """
 
     error: TargetError
     arguments: Arguments
     progress: Progress
+    selection: Selection | None = None
 
     @property
     def signature(self) -> tuple[object, ...]:
@@ -156,15 +176,23 @@ class Construction:
 
     def _completed_build(self, candidate: Candidate, *, generic: bool) -> Selection:
         """The first build that succeeds, with values for what failed builds miss. Raises TargetError."""
-        result = _Builds(self, candidate, generic=generic).solve([()])
+        builds = Builds(self, candidate, generic=generic)
+        result = builds.solve([pinned_assumptions(self.source.spec.pinned)])
         if isinstance(result, Solved):
             assert isinstance(result.outcome, Selection)
             return result.outcome
         assert result is not None
+        if result.failure.selection is not None:
+            return result.failure.selection
         raise result.failure.error from result.failure.error.__cause__
 
-    def build(self, candidate: Candidate, binder: Binder, *, generic: bool) -> Selection | BuildFailure:
-        """The model that `candidate` builds with the assumptions of `binder`, or why that fails. Raises UsageError."""
+    def build(
+        self, candidate: Candidate, binder: Binder, *, generic: bool, names_sources: bool = False
+    ) -> Selection | BuildFailure:
+        """The model that `candidate` builds with the assumptions of `binder`, or why that fails. Raises UsageError.
+
+        With `names_sources`, the sizes of its layers know the assumed arguments that they follow from.
+        """
         spec, where = self.source.spec, self._place(candidate)
         if candidate.is_model and binder.texts:
             raise UsageError(
@@ -188,7 +216,8 @@ class Construction:
             except MissingArgumentsError as missing:
                 alternative = self._alternative(candidate)
                 raise missing_error(spec, candidate.name, missing, where, alternative) from missing
-            return candidate.value(*bound.args, **bound.kwargs)
+            passed = with_sources(bound) if names_sources else bound
+            return candidate.value(*passed.args, **passed.kwargs)
 
         def count(*_: object) -> None:
             nonlocal registered
@@ -214,6 +243,7 @@ class Construction:
             built=replace(built, notes=(*decision.notes, *plain_notes(binder.evaluator.notes), *built.notes)),
             confidence=decision.confidence,
             choices=decision.choices,
+            arguments=bound,
         )
 
     def _alternative(self, candidate: Candidate) -> str | None:
@@ -265,7 +295,7 @@ class Construction:
         return error
 
 
-class _Builds(Solver[tuple[Assumption, ...], Selection | BuildFailure, BuildFailure]):
+class Builds(Solver[tuple[Assumption, ...], Selection | BuildFailure, BuildFailure]):
     """Builds of one candidate: the unknowns are arguments, global names and fields of configurations that nothing gives."""
 
     def __init__(self, construction: Construction, candidate: Candidate, *, generic: bool) -> None:
@@ -283,21 +313,84 @@ class _Builds(Solver[tuple[Assumption, ...], Selection | BuildFailure, BuildFail
             for name in names:
                 del space[name]
             space.update(before)
-        return outcome
+            return outcome
+        return replace(outcome, assumptions=state, builds=self)
+
+    def sourced(self, state: tuple[Assumption, ...]) -> nn.Module | None:
+        """The model with the assumptions `state`, whose sizes know their sources; None if it cannot be built so."""
+        binder = replace(self._construction.binder, assumptions=state)
+        outcome = self._construction.build(self._candidate, binder, generic=self._generic, names_sources=True)
+        built = outcome.built.model if isinstance(outcome, Selection) else None
+        return built if isinstance(built, nn.Module) else None
 
     def problem(self, state: tuple[Assumption, ...], outcome: Selection | BuildFailure) -> BuildFailure | None:
-        """Why the build failed."""
-        return outcome if isinstance(outcome, BuildFailure) else None
+        """Why the build failed, or that an assumed size left weights without elements."""
+        if isinstance(outcome, BuildFailure):
+            return outcome
+        empty = list(_empty_modules(outcome.built.model)) if outcome.arguments.assumed else []
+        if not empty:
+            return None
+        error = TargetError(f"{self._candidate.name}() has {len(empty)} layers with weights without elements")
+        return BuildFailure(
+            error=error, arguments=outcome.arguments, progress=(1 << 20, -len(empty)), selection=outcome
+        )
 
     def changes(self, state: tuple[Assumption, ...], failure: BuildFailure) -> Iterator[tuple[Assumption, ...]]:
         """`state` with one more assumption that may repair `failure`; another argument replaces no package."""
         source, binder = self._construction.source, replace(self._construction.binder, assumptions=state)
         if source.attr is None and uses_missing_package(failure.error):
             return
+        if failure.selection is not None:
+            yield from self._without_empty_weights(state, failure.arguments)
+            return
         known = {(assumption.kind, assumption.owner, assumption.name) for assumption in state}
         for assumption in repairs(failure.error, failure.arguments, self._candidate.name, binder):
             if (assumption.kind, assumption.owner, assumption.name) not in known:
                 yield (*state, assumption)
+
+    def _without_empty_weights(
+        self, state: tuple[Assumption, ...], arguments: Arguments
+    ) -> Iterator[tuple[Assumption, ...]]:
+        """`state` with a size for each unknown that is a switch by its name, but gave a layer its size."""
+        model = self.sourced(state)
+        numbers = [n for module in _empty_modules(model) for n in numbers_in(module)] if model is not None else []
+        empty = {name for number in numbers if number == 0 for name in number.slopes}
+        unknowns = unknown_values(arguments, self._candidate.value) if callable(self._candidate.value) else {}
+        sizes = tuple(
+            assumption(kind, name, GENERIC_SIZE, self._candidate.name)
+            for (kind, name), value in unknowns.items()
+            if name in empty and not value
+        )
+        if sizes:
+            yield (*state, *sizes)
+
+
+def assumption(kind: AssumedKind, name: str, value: Any, owner: str) -> Assumption:
+    """The assumption that `name` has `value`."""
+    return Assumption(kind=kind, name=name, value=value, text=repr(value), owner=owner if kind == "argument" else "")
+
+
+def pinned_assumptions(pinned: Pinned | None) -> tuple[Assumption, ...]:
+    """What trials of an earlier load assumed."""
+    values = pinned.assumed if pinned is not None else ()
+    return tuple(
+        Assumption(kind=v.kind, name=v.name, value=ast.literal_eval(v.value), text=v.value, owner=v.owner)
+        for v in values
+    )
+
+
+def pinned_values(assumptions: tuple[Assumption, ...]) -> tuple[PinnedValue, ...]:
+    """`assumptions` for other loads of the target, without those that a build shows again, such as tables."""
+    plain = (a for a in assumptions if type(a.value) in (int, float, bool, str))
+    return tuple(PinnedValue(kind=a.kind, name=a.name, value=a.text, owner=a.owner) for a in plain)
+
+
+def _empty_modules(model: Any) -> Iterator[nn.Module]:
+    """The modules with a weight without elements."""
+    for module in model.modules() if isinstance(model, nn.Module) else ():
+        weights = module.parameters(recurse=False)
+        if any(not is_lazy(weight) and weight.numel() == 0 for weight in weights):
+            yield module
 
 
 def _with_assumptions(error: TargetError, arguments: Arguments) -> TargetError:

@@ -20,7 +20,7 @@ from profiler_kit.user_code.boundary import error_text
 from profiler_kit.user_code.locations import user_source
 
 UNKNOWN: Final = inspect.Parameter.empty
-_GENERIC_SIZE: Final = 64
+GENERIC_SIZE: Final = 64  # of what only its use shows to be a size
 _SHORTEST_PREFIX: Final = 3
 _COUNTS: Final = frozenset({"num", "max", "min", "use", "with", "has"})  # words that change the meaning of the next one
 # Inputs of building blocks, which are feature maps.
@@ -38,9 +38,9 @@ def plausible_value(
     lowered = name.lower().strip("_")
     text = annotation if isinstance(annotation, str) else attribute_of(annotation, "__name__", str) or str(annotation)
     if is_part and any(is_concept(name, concept) for concept in _BLOCK_INPUTS):
-        return _GENERIC_SIZE
+        return GENERIC_SIZE
     value = _by_name(name.strip("_"), bound)
-    return _by_annotation(lowered, text, generic=generic) if value is UNKNOWN else _as_annotated(value, text)
+    return _by_annotation(lowered, text, generic=generic) if value is UNKNOWN else value
 
 
 def _by_name(name: str, bound: Mapping[str, Any]) -> Any:
@@ -55,28 +55,15 @@ def _by_name(name: str, bound: Mapping[str, Any]) -> Any:
     return _by_name(tail, same_part | {key: value for key, value in bound.items() if key not in same_part})
 
 
-def _as_annotated(value: Any, annotation: str) -> Any:
-    """`value` in the annotated form: a pair of sizes for ``tuple[int, int]``, equal sizes for ``list[int]``."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        return value
-    if re.match(r"(typing\.)?[Tt]uple\[int, int, int\]", annotation):
-        return (value,) * 3
-    if re.match(r"(typing\.)?[Tt]uple\[", annotation):
-        return (value,) * 2
-    if re.match(r"(typing\.)?([Ll]ist|Sequence)\[int\]", annotation):
-        return [value] * 2
-    return value
-
-
 def _by_annotation(name: str, annotation: str, *, generic: bool) -> Any:
     values: tuple[tuple[str, Any], ...] = (
         (r"(typing\.)?Optional\[.*\]|.*\| ?None", None),
         (r"bool", False),
-        (r"int", _GENERIC_SIZE),
+        (r"int", GENERIC_SIZE),
         (r"float", 0.1),
         (r"(typing\.)?[Tt]uple\[int, int, int\]", (3, 224, 224)),
         (r"(typing\.)?[Tt]uple\[int, int\]|[Tt]uple", (2, 2)),
-        (r"(typing\.)?([Ll]ist|Sequence)(\[int\])?", [_GENERIC_SIZE, _GENERIC_SIZE]),
+        (r"(typing\.)?([Ll]ist|Sequence)(\[int\])?", [GENERIC_SIZE, GENERIC_SIZE]),
     )
     for pattern, value in values:
         if re.fullmatch(pattern, annotation):
@@ -85,9 +72,9 @@ def _by_annotation(name: str, annotation: str, *, generic: bool) -> Any:
         return (
             2
             if name.startswith(("n_", "num_")) and not name.endswith(("dim", "size", "channels", "features"))
-            else _GENERIC_SIZE
+            else GENERIC_SIZE
         )
-    return _GENERIC_SIZE if generic and annotation == "_empty" else UNKNOWN
+    return GENERIC_SIZE if generic and annotation == "_empty" else UNKNOWN
 
 
 _ARITHMETIC: Final = (

@@ -77,6 +77,8 @@ class DataSetLoop:
 def from_data_set(subject: Subject) -> Evidence | None:
     """An image of a data set that the user's files load, if forward runs with it; None without one."""
     for loop in _loops(subject, subject.forward.positional):
+        if len(loop.texts) >= len(subject.forward.required):
+            subject.check_fit(loop.texts, loop.use.where)
         guess = subject.guess(loop.texts)
         if not isinstance(guess, InputGuess) or not _is_same_example(loop.texts, guess.texts):
             continue

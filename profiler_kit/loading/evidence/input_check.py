@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,15 @@ def input_texts(batch: Batch, forward: Forward) -> list[InputText]:
     """The ``-i`` texts of inputs like those of `batch`, one per tensor and array; keyword inputs have a name."""
     positional = [text_of(value) for argument in batch.args for value in _data(argument)]
     return positional + [text_of(v, name) for name, value in batch.kwargs.items() for v in _data(value)]
+
+
+def named_texts(texts: Iterable[InputText], forward: Forward) -> tuple[InputText, ...]:
+    """`texts` with the names of the parameters of `forward` instead of positions."""
+    names = forward.positional
+    return tuple(
+        text if text.name is not None or i >= len(names) else replace(text, name=names[i])
+        for i, text in enumerate(texts)
+    )
 
 
 def _data(value: object) -> list[Tensor | np.ndarray]:

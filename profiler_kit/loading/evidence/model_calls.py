@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from profiler_kit.loading.evidence.announcements import input_note
-from profiler_kit.loading.evidence.input_check import input_texts
+from profiler_kit.loading.evidence.input_check import input_texts, named_texts
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.input_search.meta_run import MetaRunner
+from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelCall
 from profiler_kit.loading.program.places import place_of
@@ -44,14 +45,21 @@ def from_model_call(subject: Subject) -> Evidence | None:
         return call.call.lineno < site.call.lineno or scopes[: len(site.place.scopes)] != site.place.scopes
 
     documents = sorted(subject.documents, key=lambda document: site is None or site.document is not document)
+    unfit: tuple[tuple[InputText, ...], str] | None = None  # of the first call
     with subject.user_code("the search for inputs"):
         for document in documents:
             for call in islice(sorted(subject.use.calls(document), key=is_unrelated), MAX_CALLS):
                 batch = batch_of(subject, call, {})
-                if batch is not None and _runs(subject, batch):
+                if batch is None:
+                    continue
+                if _runs(subject, batch):
                     texts = " ".join(map(str, input_texts(batch, subject.forward)))
                     notes = (input_note(f"{texts}, as {call.where} passes them"),)
                     return Evidence(value=batch, where=call.where, strength="derived", source="evidence", notes=notes)
+                if unfit is None and all(isinstance(value, Tensor) for value in batch.values()):
+                    unfit = named_texts(input_texts(batch, subject.forward), subject.forward), call.where
+    if unfit is not None:
+        subject.check_fit(*unfit)
     return None
 
 

@@ -13,13 +13,14 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.announcements import NO_GUESS_HINT, announcement, choice_of, input_note
 from profiler_kit.loading.evidence.data_sets import from_data_set
+from profiler_kit.loading.evidence.input_check import named_texts
 from profiler_kit.loading.evidence.model_calls import from_model_call
 from profiler_kit.loading.evidence.record import Evidence, Provider
 from profiler_kit.loading.evidence.recorded_run import from_run
 from profiler_kit.loading.evidence.stated import from_caller, from_example, from_loader, from_options, from_recipe
 from profiler_kit.loading.evidence.subject import Subject, without_names
 from profiler_kit.loading.input_search.facts import facts_of
-from profiler_kit.loading.input_search.outcomes import Failure, InputGuess
+from profiler_kit.loading.input_search.outcomes import Failure, InputGuess, NoFitError, NoGuess
 from profiler_kit.loading.input_search.proposals import data_inputs
 from profiler_kit.loading.inputs import parse_inputs
 from profiler_kit.loading.scripts.import_errors import missing_module
@@ -49,17 +50,19 @@ def from_search(subject: Subject) -> Evidence:
             line = guess.failure.line
             where = f"{display_path(line[0])}:{line[1]}" if line is not None else where
             if guess.is_unavoidable:
-                raise _unavoidable(subject, guess.failure, where)
+                raise _unavoidable(subject, guess, guess.failure, where)
             message += f", and {guess.trials} combinations of shapes failed. The closest one "
             message += f"({' '.join(map(str, guess.texts))}) raised {one_line_message(guess.failure.error)}"
+            texts = named_texts(guess.texts, subject.forward)
+            raise NoFitError(message, where=where, hint=NO_GUESS_HINT, failure=guess.failure, texts=texts)
         raise TargetError(message, where=where, hint=NO_GUESS_HINT)
-    texts = tuple(map(str, guess.texts))
+    options = tuple(map(str, guess.texts))
     if not subject.spec.allow_guess:
-        raise TargetError(message, where=where, hint=f"set it: {next_command(subject.spec, inputs=texts)}")
+        raise TargetError(message, where=where, hint=f"set it: {next_command(subject.spec, inputs=options)}")
     batch, _ = subject.create(guess.texts)
     choice = choice_of(guess, subject.forward)
-    command = next_command(subject.spec, inputs=texts)
-    return _searched(subject, batch, choice, command, pinned=texts)
+    command = next_command(subject.spec, inputs=options)
+    return _searched(subject, batch, choice, command, pinned=options)
 
 
 def layer_inputs(subject: Subject) -> Iterator[Evidence]:
@@ -80,14 +83,14 @@ def _searched(
     )  # fmt: skip
 
 
-def _unavoidable(subject: Subject, failure: Failure, where: str | None) -> TargetError:
+def _unavoidable(subject: Subject, guess: NoGuess, failure: Failure, where: str | None) -> TargetError:
     """The error for a `failure` of forward that no input avoids."""
     package = missing_package(failure.error)
     if package is None:
         message = f"{subject.forward} raised {one_line_message(failure.error)} with each input, whatever its shape"
-        return TargetError(
-            message, where=where, hint="fix this line, or pass other arguments with --kw: no tried input avoids it"
-        )
+        hint = "fix this line, or pass other arguments with --kw: no tried input avoids it"
+        texts = named_texts(guess.texts, subject.forward)
+        return NoFitError(message, where=where, hint=hint, failure=failure, texts=texts)
     cause = package.cause if isinstance(package, UnavailableError) else package
     where = package.where if isinstance(package, UnavailableError) else where
     name = getattr(cause, "name", None) or str(package)

@@ -10,7 +10,7 @@ from torch import Tensor
 from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading.evidence.announcements import input_note
 from profiler_kit.loading.evidence.batch_values import example_batch
-from profiler_kit.loading.evidence.input_check import input_texts
+from profiler_kit.loading.evidence.input_check import input_texts, named_texts
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.inputs import FILE_INPUT, parse_inputs
@@ -78,7 +78,9 @@ def _of_options(subject: Subject) -> tuple[Batch, tuple[Note, ...]]:
     texts = subject.spec.inputs
     match = next(filter(None, map(FILE_INPUT.match, texts)), None)
     if match is None:
-        return subject.create(parse_inputs(texts))
+        parsed = parse_inputs(texts)
+        subject.check_fit(named_texts(parsed, subject.forward), "-i")
+        return subject.create(parsed)
     if len(texts) > 1:
         raise UsageError(
             f"-i {match[0]} cannot be combined with other -i options", hint="return all inputs from the function"

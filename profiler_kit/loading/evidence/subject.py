@@ -20,9 +20,12 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.announcements import input_note
 from profiler_kit.loading.evidence.loader import Loader
 from profiler_kit.loading.input_search.layers import first_embedding
-from profiler_kit.loading.input_search.outcomes import InputGuess, NoGuess
-from profiler_kit.loading.input_search.search import search_inputs
+from profiler_kit.loading.input_search.meta_run import MetaRunner
+from profiler_kit.loading.input_search.outcomes import InputGuess, NoFitError, NoGuess
+from profiler_kit.loading.input_search.recorder import META
+from profiler_kit.loading.input_search.search import marked_arguments, search_inputs
 from profiler_kit.loading.inputs import DTYPES, InputText, build_arguments
+from profiler_kit.loading.messages import reports
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelUse
 from profiler_kit.loading.scripts.isolation import isolated
@@ -33,13 +36,15 @@ from profiler_kit.meta.copies import is_all_meta, meta_copy
 from profiler_kit.records.notes import Note
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.user_code.environment import seeded, user_code
+from profiler_kit.user_code.locations import one_line_message
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Subject:
     """A target whose inputs are unknown. `source` is None for a model passed from Python.
 
-    `candidate` is the chosen model, with the call and the arguments that built it.
+    `candidate` is the chosen model, with the call and the arguments that built it. `may_change`: some of these are assumed, and
+    may be changed for inputs that something states.
     """
 
     spec: TargetSpec
@@ -53,6 +58,7 @@ class Subject:
     caller_batch: Batch | None = None
     recipe: Recipe | None = None
     candidate: Candidate | None = None
+    may_change: bool = False
 
     @property
     def name(self) -> str:
@@ -118,6 +124,23 @@ class Subject:
             return self.model if is_all_meta(self.model) else meta_copy(self.model)
         except TargetError:
             return None
+
+    def check_fit(self, texts: tuple[InputText, ...], where: str) -> None:
+        """Raise NoFitError if the arguments may change and forward fails with inputs like `texts`, whose names are set.
+
+        Not because these have no values, or a single row.
+        """
+        if not self.may_change or self.meta_model is None:
+            return
+        args, kwargs = marked_arguments(texts, META)
+        with self.user_code(where):
+            runner = MetaRunner(meta_copy(self.meta_model), seed=self.spec.seed, needs_batch=False)
+            failure = runner.run(args, kwargs).failure
+        if failure is None or failure.needs_values or reports(failure.error, "single_row"):
+            return
+        message = f"{self.forward} raised {one_line_message(failure.error)}"
+        hint = "pass other arguments with --kw NAME=VALUE"
+        raise NoFitError(message, where=where, hint=hint, failure=failure, texts=texts, is_searched=False)
 
     @property
     def documents(self) -> tuple[Document, ...]:

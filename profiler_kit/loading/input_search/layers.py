@@ -43,7 +43,7 @@ def _needed(module: nn.Module, shape: tuple[int, ...]) -> tuple[int, ...] | None
         case nn.LayerNorm() | nn.RMSNorm():
             normalized = tuple(module.normalized_shape)
             return (*shape[: -len(normalized)], *normalized) if len(shape) >= len(normalized) else None
-        case nn.RNNBase():
+        case nn.RNNBase() | nn.RNNCellBase():
             return _with_size(shape, -1, module.input_size)
         case nn.MultiheadAttention():
             return _with_size(shape, -1, module.embed_dim)

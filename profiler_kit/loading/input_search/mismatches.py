@@ -82,7 +82,7 @@ def _of_layer(failure: Failure) -> Iterator[Mismatch]:
         if got != need:
             yield SizeMismatch(
                 names=origins(tensor), dim=dim - len(shape), got=got, need=need,
-                is_flat=isinstance(module, nn.Linear) and len(shape) <= 2,
+                is_flat=isinstance(module, (nn.Linear, nn.RNNCellBase)) and len(shape) <= 2,
             )  # fmt: skip
 
 
@@ -100,7 +100,8 @@ def _of_message(failure: Failure, names: frozenset[str]) -> Iterator[Mismatch]:
         for tensor in tensors[:1] or named_tensors(failure):
             yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=pattern_rank(pattern))
     for got, need in ranks(error) if sources else ():
-        yield DimensionMismatch(names=sources, got=got, need=need)
+        of_rank = (origins(tensor) for tensor in tensors if tensor.dim() == got and origins(tensor))
+        yield DimensionMismatch(names=next(of_rank, sources), got=got, need=need)
     for tensor in named_tensors(failure) if count else ():
         yield DimensionMismatch(names=origins(tensor), got=tensor.dim(), need=count)
     for tensor in named_tensors(failure) if reports(error, "one_item_more") else ():
@@ -140,7 +141,7 @@ def _size_read(expression: ast.expr) -> tuple[str, int]:
 def _number(expression: ast.expr, names: Mapping[str, Any]) -> int | None:
     """The whole number that a constant, a variable or a chain of attributes stands for; None for other expressions."""
     value = expression.value if isinstance(expression, ast.Constant) else resolve_dotted(expression, names.get)
-    return value if type(value) is int else None
+    return value if isinstance(value, int) else None
 
 
 def named_tensors(failure: Failure) -> list[Tensor]:
@@ -192,7 +193,7 @@ def _of_function(failure: Failure) -> Iterator[Mismatch]:
 
 
 def _of_parts(tensor: Tensor, sizes: Sequence[Any], dim: int) -> Iterator[Mismatch]:
-    if tensor.dim() and -tensor.dim() <= dim < tensor.dim() and all(type(size) is int for size in sizes):
+    if tensor.dim() and -tensor.dim() <= dim < tensor.dim() and all(isinstance(size, int) for size in sizes):
         back = dim if dim < 0 else dim - tensor.dim()
         yield SizeMismatch(names=origins(tensor), dim=back, got=tensor.shape[dim], need=sum(sizes))
 
@@ -200,7 +201,7 @@ def _of_parts(tensor: Tensor, sizes: Sequence[Any], dim: int) -> Iterator[Mismat
 def _of_view(tensor: Tensor, sizes: tuple[Any, ...]) -> Iterator[Mismatch]:
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    numbers = [int(size) for size in sizes if type(size) is int]
+    numbers = [int(size) for size in sizes if isinstance(size, int)]
     if len(numbers) != len(sizes) or not tensor.dim():
         return
     batch = tensor.shape[0] or 1
@@ -233,7 +234,7 @@ def _is_spatial(tensor: Tensor, dim: int) -> bool:
 
 
 def _cat_dim(args: tuple[Any, ...], rank: int) -> int:
-    dim = next((value for value in args[1:] if type(value) is int), 0)
+    dim = next((value for value in args[1:] if isinstance(value, int)), 0)
     return dim % rank if rank else 0
 
 

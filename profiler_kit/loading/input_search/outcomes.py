@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from profiler_kit.errors import TargetError
 from profiler_kit.loading.input_search.facts import Facts
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.messages import reports
@@ -141,6 +142,23 @@ class NoGuess:
     failure: Failure | None
     trials: int
     is_unavoidable: bool = False
+
+
+class NoFitError(TargetError):
+    """Forward does not run with `texts`: the searched inputs that got furthest, or those that something states."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        where: str | None,
+        hint: str,
+        failure: Failure,
+        texts: tuple[InputText, ...],
+        is_searched: bool = True,
+    ) -> None:
+        super().__init__(message, where=where, hint=hint)
+        self.failure, self.texts, self.is_searched = failure, texts, is_searched
 
 
 def ignores_input(failure: Failure) -> bool:

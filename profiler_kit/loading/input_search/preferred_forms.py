@@ -8,11 +8,9 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from profiler_kit.loading.input_search.facts import DENSE_IMAGE_SIZE, IMAGE_SIZE, Facts
+from profiler_kit.loading.input_search.facts import Facts
 from profiler_kit.loading.input_search.outcomes import Outcome
-from profiler_kit.loading.input_search.states import State, texts_by_name, with_side, with_size, with_text
-from profiler_kit.loading.inputs import InputText
-from profiler_kit.meta.batch import tensors_in
+from profiler_kit.loading.input_search.states import State, texts_by_name, with_size, with_text
 
 _FLATTENING: Final = frozenset({"view", "reshape", "flatten"})
 _SPLITTING: Final = frozenset({"split", "chunk", "unbind", "tensor_split"})
@@ -38,29 +36,6 @@ def _as_images(state: State, outcome: Outcome, facts: Facts) -> Iterator[State]:
         for channels, side in _FLAT_IMAGES:
             if channels * side * side == text.shape[1]:
                 yield with_text(state, replace(text, shape=(text.shape[0], channels, side, side)))
-
-
-def _usual_image(state: State, outcome: Outcome, facts: Facts) -> Iterator[State]:
-    """A larger image for outputs with the size of the input; a classifier's image if the layers did not show one."""
-    outputs = list(tensors_in(as_containers(outcome.output)))
-    if facts.image is not None or not outputs:
-        return
-    is_dense = any(output.dim() in (4, 5) and min(output.shape[-2:]) > 8 for output in outputs)
-    images = [text for text in texts_by_name(state).values() if len(text.shape) == 4 and text.shape[-1] > 1]
-    usual = facts.image_size(images[0].shape[1]) if images else (0, 0)
-    for text in images:
-        if tuple(text.shape[-2:]) != usual:
-            return  # another size was needed
-    if is_dense and usual != (DENSE_IMAGE_SIZE,) * 2:
-        yield _with_sides(state, images, DENSE_IMAGE_SIZE)
-    elif not is_dense and usual == (DENSE_IMAGE_SIZE,) * 2 and all(output.dim() == 2 for output in outputs):
-        yield _with_sides(state, images, IMAGE_SIZE)
-
-
-def _with_sides(state: State, images: list[InputText], side: int) -> State:
-    for text in images:
-        state = with_text(state, with_side(text, side))
-    return state
 
 
 def _named_sizes(state: State, outcome: Outcome, facts: Facts) -> Iterator[State]:
@@ -99,4 +74,4 @@ def as_containers(output: Any) -> Any:
 
 
 # Each yields states to run instead of the state that ran.
-PREFERRED_FORMS: Final = (_as_images, _as_sequences, _usual_image, _named_sizes, _without_ones)
+PREFERRED_FORMS: Final = (_as_images, _as_sequences, _named_sizes, _without_ones)

@@ -131,6 +131,8 @@ def proposals(
     """The values to try for `parameter` of `parameters`, the most usual first."""
     name, role = parameter.name, parameter.role
     roles = {other.role for other in parameters}
+    if parameter.texts:
+        return [(InputText(name=name, shape=(), literal=repr(text)),) for text in parameter.texts]
     if role is Role.DICT and parameter.keys:
         members = tuple(Parameter(name=key, role=role_of(key)) for key in parameter.keys if key.isidentifier())
         parts = [proposals(member, members, facts, model, batch)[0][0] for member in members]
@@ -140,7 +142,9 @@ def proposals(
         counts = dict.fromkeys((len(parameter.items) or 2, 1, 3, 4))
         return by_item + [as_list(text, count) for text in data_inputs(name, facts, batch)[:4] for count in counts]
     if role is Role.STATE:
-        return [*_states(name, facts, model, batch), *((text,) for text in data_inputs(name, facts, batch))]
+        is_only = sum(other.role is Role.STATE for other in parameters) == 1
+        states = _states(name, facts, model, batch, in_pairs=is_only)
+        return [*states, *((text,) for text in data_inputs(name, facts, batch))]
     texts = _single(name, role, facts, batch)
     if role is Role.DATA and roles & {Role.ADJACENCY, Role.EDGES}:  # one row of features per node
         widths = [text.shape[-1] for text in texts if len(text.shape) == 2 and not text.is_whole]
@@ -246,8 +250,11 @@ def _masks(name: str, role: Role, facts: Facts, batch: int) -> list[InputText]:
     return [per_token, per_batch, square, per_pair, ones, none, *images]
 
 
-def _states(name: str, facts: Facts, model: nn.Module, batch: int) -> Iterator[Value]:
-    """The first state of a recurrent network: as the model creates it, else by its first recurrent layer."""
+def _states(name: str, facts: Facts, model: nn.Module, batch: int, *, in_pairs: bool) -> Iterator[Value]:
+    """The first state of a recurrent network: as the model creates it, else by its first recurrent layer.
+
+    `in_pairs`: one parameter takes both tensors of an LSTM.
+    """
     for method in INITIAL_STATES:
         initialize = getattr(model, method, None)
         if callable(initialize):
@@ -261,10 +268,10 @@ def _states(name: str, facts: Facts, model: nn.Module, batch: int) -> Iterator[V
         text = InputText(
             name=name, shape=(layer.num_layers * (2 if layer.bidirectional else 1), batch, layer.hidden_size)
         )
-        yield as_list(text, 2) if isinstance(layer, nn.LSTM) else (text,)
+        yield as_list(text, 2) if in_pairs and isinstance(layer, nn.LSTM) else (text,)
     elif layer is not None:
         text = InputText(name=name, shape=(batch, layer.hidden_size))
-        yield as_list(text, 2) if isinstance(layer, nn.LSTMCell) else (text,)
+        yield as_list(text, 2) if in_pairs and isinstance(layer, nn.LSTMCell) else (text,)
     for attribute, size in vars(model).items():
         if type(size) is int and is_concept(attribute, "hidden width"):
             yield (InputText(name=name, shape=(batch, size)),)

@@ -98,8 +98,6 @@ class Recorder(TorchFunctionMode):
         indices, weight = (*args, *kwargs.values())[:2]
         if not (isinstance(indices, Tensor) and isinstance(weight, Tensor)):
             return
-        if indices.is_floating_point() and weight.dim() == 1:
-            indices, weight = weight, indices  # embedding_bag of old versions
         rows = weight.shape[0]
         names = origins(indices)
         for name in names:

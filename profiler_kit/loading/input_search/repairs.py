@@ -64,7 +64,6 @@ def repairs(state: State, failure: Failure, facts: Facts, *, corrects: bool = Fa
             yield from _sizes(state, mismatch, facts)
         else:
             yield from _dimensions(state, mismatch, facts)
-    yield from _viewed(state, failure)
     yield from _larger(state, failure)
     yield from _structures(state, failure, facts)
     yield from _same_shapes(state, failure)
@@ -224,20 +223,6 @@ def _shapes_of_rank(shape: tuple[int, ...], rank: int, facts: Facts) -> Iterator
             yield (shape[0], channels, *facts.image_size(channels))
 
 
-def _viewed(state: State, failure: Failure) -> Iterator[State]:
-    """For features that are viewed like an image: an image with as many elements."""
-    if getattr(failure.function, "__name__", "") not in ("view", "reshape") or not isinstance(
-        failure.arguments[0], Tensor
-    ):
-        return
-    features = failure.arguments[0].numel() // max(failure.arguments[0].shape[0], 1)
-    for text in texts_by_name(state).values():
-        for channels in (IMAGE_CHANNELS, 1):
-            side = isqrt(features // channels)
-            if len(text.shape) == 4 and channels * side * side == features:
-                yield with_text(state, replace(text, shape=(text.shape[0], channels, side, side)))
-
-
 def _larger(state: State, failure: Failure) -> Iterator[State]:
     """For a map that became too small: larger images and longer sequences."""
     if not reports(failure.error, "too_small"):
@@ -250,6 +235,8 @@ def _larger(state: State, failure: Failure) -> Iterator[State]:
         sizes = sorted(size for size in USUAL_SIZES if size > side) if spatial > 1 else [side * 4, side * 64]
         for size in sizes:
             yield with_text(state, with_side(text, size))
+        for size in sizes if len(text.shape) == 4 else ():  # (N, H, W, C)
+            yield with_text(state, replace(text, shape=(text.shape[0], size, size, text.shape[3])))
 
 
 def _structures(state: State, failure: Failure, facts: Facts) -> Iterator[State]:

@@ -33,7 +33,8 @@ _ANNOTATIONS: Final = (
 class Parameter:
     """One parameter of forward. `is_optional`: it has a default, with `takes_none` None.
 
-    `keys` are the keys that forward reads from a dict, and `items` the names that it unpacks a list into.
+    `keys` are the keys that forward reads from a dict, `items` the names that it unpacks a list into, and `texts` those that it
+    compares the value with.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Parameter:
     takes_none: bool = False
     keys: tuple[str, ...] = ()
     items: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
 
 
 def role_of(name: str, annotation: str = "") -> Role:
@@ -115,6 +117,7 @@ def _parameter(parameter: inspect.Parameter, tree: ast.AST, *, is_optional: bool
         takes_none=parameter.default is None,
         keys=tuple(sorted(reads.keys)),
         items=items,
+        texts=reads.texts,
     )
 
 

@@ -244,7 +244,7 @@ class _Search(Solver[State, Outcome, Failure]):
         if any(math.prod(text.shape) > MAX_ELEMENTS for value in state for text in value):
             return Outcome(failure=plain_failure(ValueError("an input of this size has no storage"), (), (0, 0)))
         for parameter, value, is_positional in self._passed(state):
-            positional, named = build_arguments((text, _marked_tensor(text, self._runner.device)) for text in value)
+            positional, named = marked_arguments(value, self._runner.device)
             argument = named[parameter.name] if named else positional[0]
             if is_positional:
                 args.append(argument)
@@ -383,6 +383,11 @@ class _Search(Solver[State, Outcome, Failure]):
             )
             texts += [replace(text, name=None) if is_plain else text for text in value]
         return tuple(texts)
+
+
+def marked_arguments(texts: tuple[InputText, ...], device: torch.device) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(positional, keyword) arguments of forward, whose tensors know the names of `texts`."""
+    return build_arguments((text, _marked_tensor(text, device)) for text in texts)
 
 
 def _marked_tensor(text: InputText, device: torch.device) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from profiler_kit.loading.program.names import assigned, calls_in, dotted_name
@@ -17,6 +17,7 @@ class Reads:
     - `count`: the number of items that ``p[0]`` and ``p[1]`` read. `is_numbered`: nothing else reads it, or it first becomes such
       an item, as in ``p = p[0]``.
     - `is_keywords`: ``f(**p)``. `passed_to`: the functions that get it whole, with the position.
+    - `texts` that it is compared with: ``p == "train"``, ``p in ("train", "test")``.
     """
 
     keys: tuple[str, ...]
@@ -26,6 +27,7 @@ class Reads:
     is_numbered: bool
     is_keywords: bool
     passed_to: tuple[tuple[str, int], ...]
+    texts: tuple[str, ...] = ()
 
 
 def reads_of(tree: ast.AST, name: str) -> Reads:
@@ -54,7 +56,16 @@ def reads_of(tree: ast.AST, name: str) -> Reads:
         is_numbered=is_numbered,
         is_keywords=any(isinstance(n, ast.keyword) and n.arg is None and is_it(n.value) for n in nodes),
         passed_to=tuple(_passed_to(tree, name)),
+        texts=tuple(dict.fromkeys(_texts(n for n in nodes if isinstance(n, ast.Compare) and is_it(n.left)))),
     )
+
+
+def _texts(comparisons: Iterable[ast.Compare]) -> Iterator[str]:
+    for comparison in comparisons:
+        other = comparison.comparators[0]
+        for item in other.elts if isinstance(other, (ast.Tuple, ast.List, ast.Set)) else (other,):
+            if isinstance(item, ast.Constant) and isinstance(item.value, str):
+                yield item.value
 
 
 def _passed_to(tree: ast.AST, name: str) -> Iterator[tuple[str, int]]:

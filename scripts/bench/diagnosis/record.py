@@ -130,7 +130,7 @@ def _path(out: Path, scenario: Scenario, device: str, form: str, rank: int = 0) 
 def _analyze(scenario: Scenario, device: str, out: Path) -> str:
     function, *arguments = scenario.analyze
     file = scenario.file.relative_to(ROOT)
-    with tempfile.TemporaryDirectory() as folder, _lock(out / ".lock"):
+    with tempfile.TemporaryDirectory() as folder, device_lock(out / ".lock"):
         command = [sys.executable, "-m", "profiler_kit", "analyze", f"{file}:{function}", *arguments]
         command += ["--device", device, "--configs", "default", "--budget", BUDGET, "--out", folder, "-q"]
         problem = _problem(command)
@@ -149,7 +149,7 @@ def _record(scenario: Scenario, device: str, out: Path, max_kb: int) -> None:
             torch.cuda.set_device(rank)
         torch.distributed.init_process_group("nccl" if device == "cuda" else "gloo")
     # Each rank of a job waits for the other ranks: they record at the same time.
-    with _lock(out / ".lock") if scenario.ranks == 1 else contextlib.nullcontext():
+    with device_lock(out / ".lock") if scenario.ranks == 1 else contextlib.nullcontext():
         for form in _trace_forms(scenario):
             path = _path(out, scenario, device, form, rank)
             _record_form(scenario, device, form, path)
@@ -228,7 +228,8 @@ def _write(data: dict[str, Any], path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _lock(path: Path) -> Iterator[IO[str]]:
+def device_lock(path: Path) -> Iterator[IO[str]]:
+    """Hold the lock in the file `path`, so that one process at a time records."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file

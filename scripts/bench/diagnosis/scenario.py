@@ -47,8 +47,8 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
     for cause, rules in {
         "data": "data_bound",
         "sync": "sync_waits",
-        "launch": "launch_bound host_overhead small_operators operator_loop",
-        "python": "host_overhead launch_bound small_operators operator_loop",
+        "launch": "launch_bound host_overhead operator_loop",
+        "python": "host_overhead launch_bound operator_loop",
         "threads": "thread_oversubscription",
         "optimizer": "optimizer_bound",
         "cold_start": "cold_start compile_time memory_allocation",
