@@ -39,6 +39,8 @@ import numpy as np
 import torch
 
 from profiler_kit.devices.cards.data_center import H100
+from profiler_kit.devices.device import Device
+from profiler_kit.devices.registry import devices
 from profiler_kit.forecast.prices import PriceTable, prices_for
 from profiler_kit.forecast.step import forecast_step
 from profiler_kit.forecast.work import Arithmetic
@@ -155,8 +157,8 @@ def write_step_times(folder: Path, out: Path, seconds: float, device: str) -> No
 # --- predictions
 
 
-def predict(case: Case, host_factor: float = 1.0) -> Forecast | None:
-    """The forecast of a case on an H100, as `count --gpu h100 --host FACTOR` makes it."""
+def predict(case: Case, host_factor: float = 1.0, card: Device = H100) -> Forecast | None:
+    """The forecast of a case on a card, as `count --gpu h100 --host FACTOR` makes it."""
     model, inputs, loss = network_of(case.file, "cpu")
     target = from_model(
         model.train(case.mode.train),
@@ -167,8 +169,8 @@ def predict(case: Case, host_factor: float = 1.0) -> Forecast | None:
         amp="bfloat16" if case.mode.p == "bf16" else None,
         channels_last=case.mode.cl,
     )
-    _, calls = simulate_step(target, H100, Setup(records_calls=True))
-    return forecast_step(calls, H100, Arithmetic(tf32_products=case.mode.p == "tf32"), host_factor)
+    _, calls = simulate_step(target, card, Setup(records_calls=True))
+    return forecast_step(calls, card, Arithmetic(tf32_products=case.mode.p == "tf32"), host_factor)
 
 
 def estimate(case: Case) -> float | None:
@@ -200,12 +202,16 @@ class Outcome:
 
 
 def compare(folder: Path, measured: Path, steps: Path | None, estimates: Path | None) -> list[Outcome]:
-    """Each measured case beside its predictions. `steps`: of `write_step_times`; `estimates`: of `write_estimates`."""
+    """Each measured case beside its predictions for the card of the measurement.
+
+    `steps`: of `write_step_times`; `estimates`: of `write_estimates`.
+    """
     cases = {case.key: case for case in cases_of(folder)}
     records = sorted((record for record in _lines(measured) if _key(record) in cases), key=_key)
     timed: dict[str, Any] = json.loads(steps.read_text()) if steps is not None else {}
     host_factor = statistics.median(timed.get("host_ns", [REFERENCE_NS])) / REFERENCE_NS
-    forecasts = _each(partial(predict, host_factor=host_factor), [cases[_key(record)] for record in records])
+    predicted = partial(predict, host_factor=host_factor, card=_card(records))
+    forecasts = _each(predicted, [cases[_key(record)] for record in records])
     estimated = json.loads(estimates.read_text()) if estimates is not None else {}
     return [
         Outcome(
@@ -250,6 +256,11 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 def _key(record: dict[str, Any]) -> tuple[str, ...]:
     return (record["family"], *(str(value) for value in record["mode"].values()))
+
+
+def _card(records: Sequence[dict[str, Any]]) -> Device:
+    name = records[0]["host"]["device"]
+    return next((device for device in devices() if name in device.torch_names), H100)
 
 
 def _mode_text(mode: dict[str, Any]) -> str:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.forecast.host import KIND_NS, host_kind
@@ -31,6 +32,7 @@ from profiler_kit.records.calls import OpCall, TensorFacts
 from scripts.lab.price_networks import FAMILIES
 
 RECORDINGS: Final = Path(__file__).parent / "prices"
+ALONE: Final = RECORDINGS / "h100_steps.json"  # written by `python -m scripts.bench.forecast steps`
 TABLE: Final = Path(__file__).parents[2] / "profiler_kit" / "devices" / "prices" / "h100.json.gz"
 SOURCE: Final = "NVIDIA H100 80GB HBM3, torch 2.11.0+cu130, cuDNN 9.19.0, 2026-11-28"
 # Families of single ops at random sizes: they are recorded for the table, and are no networks.
@@ -38,8 +40,12 @@ SINGLE_OPS: Final = frozenset(
     ("convolutions", "products", "operators", "attention", "sequences", "convs", "mats", "misc")
 )
 HOST_LIMITED: Final = 0.6
-# Host time of all ops alike, and how strongly the kinds of ops are held near it.
-SIMPLE_NS: Final = {"op": 40_000, "further": 15_000, "view": 8_000}
+# Fitted to 224 steps that were recorded beside other work on the host, and how strongly the kinds of ops are held near them.
+EARLIER_NS: Final = {
+    "attention": 43_000, "convolution": 84_000, "convolution_backward": 137_000, "memory": 21_000, "normalization": 45_000,
+    "normalization_backward": 117_000, "optimizer": 121_000, "product": 68_000, "recurrent": 60_000, "further": 16_400,
+    "view": 9_100,
+}  # fmt: skip
 HOLD: Final = 0.3
 CELL: Final = {"memory": 0.5, "optimizer": 0.5}  # recorded calls in one cell of sizes become one row
 BYTES: Final = {
@@ -62,13 +68,16 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A recorded step: its network's family and parameters, the precision, its time without the profiler, and its kernel time."""
+    """A recorded step: its network's family and parameters, the precision, and its kernel time.
+
+    `alone_ns`: its time without the profiler and with no other work on the host, where that was measured.
+    """
 
     family: str
     parameters: int
     precision: str
-    step_ns: float
     kernel_ns: float
+    alone_ns: float | None
 
 
 def read_recordings(paths: Iterable[Path]) -> tuple[list[Step], list[Call]]:
@@ -76,10 +85,12 @@ def read_recordings(paths: Iterable[Path]) -> tuple[list[Step], list[Call]]:
     steps: list[Step] = []
     calls: list[Call] = []
     networks: dict[tuple[str, int], int] = {}
+    alone: dict[str, list[float]] = json.loads(ALONE.read_text())["step_ns"]
     for record in (json.loads(line) for path in paths for line in gzip.decompress(path.read_bytes()).splitlines()):
         kernel_ns = sum(count * us * 1e3 for _, _, _, count, us, *_ in record["rows"])
-        mode, median_ns = record["mode"]["p"], float(np.median(record["step_ns"]))
-        steps.append(Step(record["family"], record.get("params", len(steps)), mode, median_ns, kernel_ns))
+        mode, times = record["mode"]["p"], alone.get(" ".join(map(str, (record["family"], *record["mode"].values()))))
+        alone_ns = float(np.median(times)) if times else None
+        steps.append(Step(record["family"], record.get("params", len(steps)), mode, kernel_ns, alone_ns))
         network = networks.setdefault((steps[-1].family, steps[-1].parameters), len(networks))
         arithmetic = Arithmetic(tf32_products=mode == "tf32")
         for op, arguments, results, count, us, kernels, *_ in record["rows"]:
@@ -187,8 +198,8 @@ def errors(table: PriceTable, steps: Sequence[Step], calls: Sequence[Call]) -> N
 def host_costs(steps: Sequence[Step], calls: Sequence[Call]) -> None:
     """Print the host's time for each kind of op, for each further kernel, and for an op without one, and their error.
 
-    They are fitted to steps whose kernels take less than `HOST_LIMITED` of the time, with relative errors, and held near the
-    values for all ops alike.
+    They are fitted to the steps timed alone whose kernels take less than `HOST_LIMITED` of the time, with relative errors, and
+    held near earlier values. The error is that on the steps of a network with the values fitted to the others.
     """
     kinds = [*KIND_NS, "further", "view"]
     counts = np.zeros((len(steps), len(kinds)))
@@ -196,23 +207,26 @@ def host_costs(steps: Sequence[Step], calls: Sequence[Call]) -> None:
         kind = host_kind(call.work) if call.kernels else "view"
         counts[call.step, kinds.index(kind)] += call.calls
         counts[call.step, kinds.index("further")] += call.calls * max(call.kernels - 1, 0)
-    times = np.array([step.step_ns for step in steps])
     bound = [
         number
         for number, step in enumerate(steps)
-        if step.family not in SINGLE_OPS and step.kernel_ns < HOST_LIMITED * step.step_ns
+        if step.alone_ns is not None and step.kernel_ns < HOST_LIMITED * step.alone_ns
     ]
-    relative = counts[bound] / times[bound, None]
-    alike = np.array([SIMPLE_NS.get(kind, SIMPLE_NS["op"]) for kind in kinds])
-    held = np.diag(HOLD / alike)
-    aims = np.append(np.ones(len(bound)), np.full(len(kinds), HOLD))
-    costs, *_ = np.linalg.lstsq(np.vstack([relative, held]), aims, rcond=None)
-    error = 100 * np.abs(relative @ costs - 1)
-    for kind, cost in zip(kinds, costs, strict=True):
+    relative = counts[bound] / np.array([steps[number].alone_ns for number in bound])[:, None]
+    names = np.array([steps[number].family for number in bound])
+    earlier = np.array([EARLIER_NS[kind] for kind in kinds])
+
+    def fitted(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        matrix = np.vstack([rows, np.diag(HOLD / earlier)])
+        costs, *_ = np.linalg.lstsq(matrix, np.append(np.ones(len(rows)), np.full(len(kinds), HOLD)), rcond=None)
+        return np.asarray(costs)
+
+    for kind, cost in zip(kinds, fitted(relative), strict=True):
         print(f"host: {kind:24}{cost / 1e3:8.1f} us")
+    errors = np.concatenate([relative[names == name] @ fitted(relative[names != name]) - 1 for name in set(names)])
     print(
-        f"{len(bound)} steps that their host limits: {np.median(error):.0f} % median error, "
-        f"{np.quantile(error, 0.9):.0f} % nine of ten"
+        f"{len(bound)} steps that their host limits: {100 * np.median(np.abs(errors)):.0f} % median error, "
+        f"{100 * np.quantile(np.abs(errors), 0.9):.0f} % nine of ten"
     )
 
 
