@@ -39,7 +39,7 @@ import numpy as np
 import torch
 
 from profiler_kit.devices.cards.data_center import H100
-from profiler_kit.devices.device import Device
+from profiler_kit.devices.device import Device, Peaks
 from profiler_kit.devices.registry import devices
 from profiler_kit.forecast.prices import PriceTable, prices_for
 from profiler_kit.forecast.step import forecast_step
@@ -305,12 +305,12 @@ def _summary(errors: Sequence[float | None]) -> str:
     return f"{100 * np.median(sizes):.1f} / {100 * np.quantile(sizes, 0.9):.1f}{failed}" if sizes else "-"
 
 
-def print_families(calls: Sequence[Call], table: PriceTable) -> None:
-    """The error of the price of each family of ops, from the recorded calls."""
+def print_families(calls: Sequence[Call], table: PriceTable, peaks: Peaks | None) -> None:
+    """The error of the price of each family of ops on a card with these `peaks`, from the recorded calls."""
     times: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for call in calls:
         if call.ns:
-            times[call.work.family].append((call.calls * call.ns, call.calls * table.price(call.work).ns))
+            times[call.work.family].append((call.calls * call.ns, call.calls * table.price(call.work, peaks).ns))
     total = sum(measured for pairs in times.values() for measured, _ in pairs)
     print(f"\n{'family of ops':24}{'calls':>8}{'share %':>9}{'median error %':>16}{'bias %':>8}")
     for name, pairs in times.items():
@@ -432,7 +432,8 @@ def main() -> None:
         print_ratios(list(ratios(options.measured, priced[0])))
         return
     print_outcomes(compare(options.folder, options.measured, options.steps, options.estimates))
-    print_families(read_recordings([options.measured])[1], priced[0])
+    card = _card(_lines(options.measured))
+    print_families(read_recordings([options.measured])[1], priced[0], card.peaks)
 
 
 def _measure(options: argparse.Namespace) -> None:
