@@ -56,41 +56,6 @@ def drop_waits(graph: Graph, nodes: Ids | Ints) -> Graph:
     return _without_edges(shorten(graph, np.flatnonzero(waits), 0), dropped)
 
 
-def move_to_stream(graph: Graph, nodes: Ids | Ints, lane: int | None = None) -> Graph:
-    """Return `graph` with the device work `nodes` on the stream `lane`, by default a new one.
-
-    The work no longer waits for earlier work of its old stream. The next work of that stream still waits for it, as for an event,
-    because it may read the results. `lane` has no other work.
-    """
-    moved = _mask(graph, nodes) & graph.is_device
-    lane = int(graph.lane.max()) + 1 if lane is None else lane
-    rows = []
-    for old in np.unique(graph.lane[moved]).tolist():
-        members = np.flatnonzero(graph.lane == old)
-        stay = members[~moved[members]]
-        rows.append((stay[:-1], stay[1:]))
-        at = np.flatnonzero(moved[members])
-        followers = np.searchsorted(stay, members[at])
-        has_next = followers < len(stay)
-        rows.append((members[at][has_next], stay[followers[has_next]]))
-    order = np.flatnonzero(moved)
-    rows.append((order[:-1], order[1:]))
-    source, target = (np.concatenate(column) for column in zip(*rows, strict=True))
-    link = np.where(moved[source] & ~moved[target], np.int8(Link.EVENT), np.int8(Link.STREAM))
-    affected = np.isin(graph.lane, np.unique(graph.lane[moved]))
-    is_old = affected[graph.target] & (graph.link == Link.STREAM)
-    # what each work waited for after its stream is a delay of that work
-    delay_of = np.zeros(len(graph), np.int64)
-    delay_of[graph.target[is_old]] = graph.delay_ns[is_old]
-    return _with_edges(
-        replace(_without_edges(graph, is_old), lane=np.where(moved, np.int32(lane), graph.lane)),
-        source,
-        target,
-        delay_of[target],
-        link,
-    )
-
-
 def _mask(graph: Graph, nodes: Ids | Ints) -> Mask:
     mask = np.zeros(len(graph), np.bool_)
     mask[nodes] = True
@@ -100,12 +65,3 @@ def _mask(graph: Graph, nodes: Ids | Ints) -> Mask:
 def _without_edges(graph: Graph, dropped: Mask) -> Graph:
     columns = {name: getattr(graph, name)[~dropped] for name in EDGES}
     return replace(graph, **columns)
-
-
-def _with_edges(graph: Graph, source: Ids | Ints, target: Ids | Ints, delay_ns: Ints, link: Ids | Ints) -> Graph:
-    columns = {
-        name: np.concatenate((getattr(graph, name), added)).astype(getattr(graph, name).dtype)
-        for name, added in (("source", source), ("target", target), ("delay_ns", delay_ns), ("link", link))
-    }
-    order = np.argsort(columns["target"], kind="stable")
-    return replace(graph, **{name: column[order] for name, column in columns.items()})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.simulation.changes import drop_waits, fuse, move_to_stream, remove, shorten
+from profiler_kit.simulation.changes import drop_waits, fuse, remove
 from profiler_kit.simulation.graph import Graph, Link, Node, graph_of
 from profiler_kit.simulation.replay import Replay, simulate
 
@@ -157,24 +157,6 @@ def test_a_fused_chain_has_one_launch() -> None:
     assert replay.end_ns[5] == 16
 
 
-def test_a_copy_on_its_own_stream_runs_early() -> None:
-    """A copy that is launched while a kernel of 20 ns runs ends before it, so the next kernel starts at once."""
-    graph = graph_of(
-        [
-            host(1),
-            kernel(20, 0),
-            host(1, (0, 0, SEQUENCE)),
-            kernel(8, 2, (1, 1, FIFO)),
-            host(1, (2, 0, SEQUENCE)),
-            kernel(20, 4, (3, 1, FIFO)),
-        ]
-    )
-    assert simulate(graph).start_ns[[1, 3, 5]].tolist() == [3, 24, 33]
-    moved = simulate(move_to_stream(graph, np.array([3])))
-    assert moved.start_ns[[1, 3, 5]].tolist() == [3, 4, 24]
-    assert simulate(shorten(graph, np.array([3]), 1)).start_ns[5] == 26
-
-
 # ---- laws
 
 
@@ -227,21 +209,3 @@ def test_without_waits_nothing_ends_later(graph: Graph) -> None:
     dropped = simulate(drop_waits(graph, np.flatnonzero(~graph.is_device)))
     assert (dropped.end_ns <= simulate(graph).end_ns).all()
     assert not (dropped.graph.link == WAIT).any()
-
-
-@given(graphs(), st.data())
-def test_a_moved_node_keeps_all_other_orders(graph: Graph, data: st.DataObject) -> None:
-    work = np.flatnonzero(graph.is_device)
-    if not len(work):
-        return
-    node = data.draw(st.sampled_from(work.tolist()))
-    moved = move_to_stream(graph, np.array([node]), OTHER + 1)
-    replay = simulate(moved)
-    for lane in (STREAM, OTHER):
-        members = np.flatnonzero(moved.lane == lane)
-        assert len(members) == np.count_nonzero(graph.lane == lane) - (graph.lane[node] == lane)
-    following = np.flatnonzero((graph.lane == graph.lane[node]) & (np.arange(len(graph)) > node))
-    if len(following):
-        edge = (moved.source == node) & (moved.target == following[0])
-        assert moved.link[edge].tolist() == [int(Link.EVENT)]
-    assert (replay.start_ns[moved.target] >= replay.end_ns[moved.source] + moved.delay_ns).all()
