@@ -1,7 +1,7 @@
 """Host time of eager PyTorch per op. Autograd, modules and the optimizer's Python are part of it.
 
-Fitted to steps that their host limits, timed with no other work on that host: `python -m scripts.lab.price_table` prints the values
-and their error. Kinds of ops occur together, so that a sum is more certain than its parts.
+Fitted to steps that their host limits, timed with no other work on that host: `python -m scripts.lab.price_table` prints the
+values and their error. Kinds of ops occur together, so that a sum is more certain than its parts.
 """
 
 from __future__ import annotations
