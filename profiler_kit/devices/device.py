@@ -87,6 +87,8 @@ class Device:
     `names`: torch's exact names. A slice of a device (MIG) or a variant with other clocks has a longer name, and these peaks
     would be wrong for it.
     `prices`: the file in `devices/prices/` with kernel times of ops that were recorded on this card.
+    `price_factors`: of a card without it: for each family of ops, its measured kernel time divided by the one that the prices of
+    the nearest card give at this card's peaks. `factors_source`: where they were measured.
     """
 
     label: str
@@ -96,6 +98,8 @@ class Device:
     multiprocessors: Figure
     peaks: Peaks | None = None
     prices: str | None = None
+    price_factors: tuple[tuple[str, float], ...] = ()
+    factors_source: str = ""
 
     @property
     def is_cuda(self) -> bool:

@@ -108,12 +108,23 @@ class _Family:
 
 
 class PriceTable:
-    """Recorded calls of one device. `source`: device, versions of torch and cuDNN, and date."""
+    """Recorded calls of one device. `source`: device, versions of torch and cuDNN, and date.
 
-    def __init__(self, families: Mapping[str, _Family], peaks: Peaks, source: str) -> None:
+    `factors`: what the prices of each family of ops are multiplied by, for another device.
+    """
+
+    def __init__(
+        self, families: Mapping[str, _Family], peaks: Peaks, source: str, factors: Mapping[str, float] | None = None
+    ) -> None:
         self._families = families
         self.peaks = peaks
         self.source = source
+        self._factors = factors or {}
+
+    def adjusted(self, device: Device) -> PriceTable:
+        """The prices of these calls for `device`, by its `price_factors`."""
+        source = f"{device.factors_source}; {self.source}"
+        return PriceTable(self._families, self.peaks, source, dict(device.price_factors))
 
     @classmethod
     def of_rows(cls, rows: Iterable[Recorded], peaks: Peaks, source: str) -> PriceTable:
@@ -144,7 +155,7 @@ class PriceTable:
         spread += _LEAST_SPREAD + _SPREAD_PER_DISTANCE * math.sqrt(float(distances.min()))
         spread = min(spread, _UNKNOWN_SPREAD) if is_known else _UNKNOWN_SPREAD
         kernels = float(weights @ family.kernels[nearest] / weights.sum())
-        return Price(ideal_ns * math.exp(center), spread, is_known, kernels)
+        return Price(ideal_ns * math.exp(center) * self._factors.get(work.family, 1.0), spread, is_known, kernels)
 
 
 def _families_of(rows: Iterable[Recorded]) -> dict[str, _Family]:
@@ -223,9 +234,10 @@ def write_table(rows: Iterable[Recorded], source: str) -> bytes:
 
 @cache
 def prices_for(device: Device) -> tuple[PriceTable, bool] | None:
-    """The prices for `device`, and whether they were recorded on this very card; None where nothing can be said.
+    """The prices for `device`, and whether they were measured on this very card; None where nothing can be said.
 
-    A card without recordings takes the ratios of the one with the nearest compute capability, at its own datasheet peaks.
+    A card without recordings takes the ratios of the one with the nearest compute capability, at its own datasheet peaks. Its
+    factors adjust them, if some were measured.
     """
     if device.peaks is None or not device.is_cuda:
         return None
@@ -235,4 +247,5 @@ def prices_for(device: Device) -> tuple[PriceTable, bool] | None:
     assert nearest.peaks is not None
     assert nearest.prices is not None
     data = (resources.files("profiler_kit.devices") / "prices" / nearest.prices).read_bytes()
-    return read_table(data, nearest.peaks), nearest is device
+    table = read_table(data, nearest.peaks)
+    return (table.adjusted(device), True) if device.price_factors else (table, nearest is device)

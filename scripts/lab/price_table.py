@@ -2,6 +2,7 @@
 
     python -m scripts.lab.price_table            # error on networks that the table does not know; a row per family of ops
     python -m scripts.lab.price_table --write    # also write profiler_kit/devices/prices/h100.json.gz
+    python -m scripts.lab.price_table --factors CARD RECORDING...    # `price_factors` of another card, and their error
 
 The kernel time of each step is predicted with the calls of all other networks.
 """
@@ -24,8 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from profiler_kit.devices.cards.data_center import H100
+from profiler_kit.devices.device import Device
+from profiler_kit.devices.registry import devices, find_device
 from profiler_kit.forecast.host import KIND_NS, host_kind
-from profiler_kit.forecast.prices import Price, PriceTable, Recorded, write_table
+from profiler_kit.forecast.prices import Price, PriceTable, Recorded, prices_for, write_table
 from profiler_kit.forecast.step import interval_factor
 from profiler_kit.forecast.work import Arithmetic, Work, work_of
 from profiler_kit.records.calls import OpCall, TensorFacts
@@ -230,12 +233,40 @@ def host_costs(steps: Sequence[Step], calls: Sequence[Call]) -> None:
     )
 
 
+def print_factors(card: Device, steps: Sequence[Step], calls: Sequence[Call]) -> None:
+    """Print the factor of each family of ops on `card`, and the errors of steps by the factors of the other networks."""
+    nearest = prices_for(H100)
+    assert nearest is not None
+    prices = {work: nearest[0].price(work, card.peaks).ns for work in {call.work for call in calls}}
+    measured = np.array([call.calls * call.ns for call in calls])
+    plain = np.array([call.calls * prices[call.work] for call in calls])
+    adjusted = plain.copy()
+    family, network, step = (
+        np.array(column) for column in zip(*((c.work.family, c.network, c.step) for c in calls), strict=True)
+    )
+    for name in sorted(set(family)):
+        own = family == name
+        print(f"{name:24}{measured[own].sum() / plain[own].sum():8.3f}")
+        for left_out in set(network[own]):
+            others = own & (network != left_out)
+            if plain[others].any():
+                adjusted[own & ~others] *= measured[others].sum() / plain[others].sum()
+    totals = np.bincount(step, measured)
+    for title, predicted in (("by datasheet", plain), ("with factors", adjusted)):
+        errors = np.abs(np.bincount(step, predicted)[totals > 0] / totals[totals > 0] - 1)
+        print(f"{title}: {len(errors)} steps, {100 * np.median(errors):.1f} / {100 * np.quantile(errors, 0.9):.1f} %")
+
+
 def main() -> None:
     """Print the errors; write the table with ``--write``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path, nargs="*", default=sorted(RECORDINGS.glob("h100*.jsonl.gz")))
     parser.add_argument("--write", action="store_true", help="write the table")
+    parser.add_argument("--factors", metavar="CARD", help="print the factors of this card by its recordings")
     options = parser.parse_args()
+    if options.factors:
+        print_factors(find_device(options.factors, "--factors", devices()), *read_recordings(options.recordings))
+        return
     steps, calls = read_recordings(options.recordings)
     rows = list(rows_of(calls))
     assert H100.peaks is not None

@@ -104,8 +104,19 @@ def test_every_card_with_peaks_has_prices_of_its_own_or_of_the_nearest_one() -> 
         if device is not H100 and device.is_cuda and device.peaks is not None:
             scaled = prices_for(device)
             assert scaled is not None
-            assert not scaled[1]
+            assert scaled[1] == bool(device.price_factors)
     assert prices_for(CPU) is None
+
+
+def test_a_card_with_factors_has_its_own_times() -> None:
+    card = next(device for device in devices() if device.price_factors)
+    plain, adjusted = prices_for(H100), prices_for(card)
+    assert plain is not None
+    assert adjusted is not None
+    work = add(1 << 24)
+    factor = dict(card.price_factors)[work.family]
+    assert adjusted[0].price(work, card.peaks).ns == pytest.approx(factor * plain[0].price(work, card.peaks).ns)
+    assert adjusted[0].source == f"{card.factors_source}; {plain[0].source}"
 
 
 def test_a_large_copy_on_an_h100_runs_near_its_bandwidth() -> None:

@@ -90,6 +90,11 @@ DEVICES: Final = (
         label="H200", short_names=("h200",), torch_names=("NVIDIA H200",),
         architecture=SM90, multiprocessors=Figure(132, FROM_PEAK),
         peaks=Peaks(fp32=67e12, tf32=494.5e12, fp16=989.5e12, bf16=989.5e12, bandwidth=4800e9, source=f"{_H200} (SXM)"),
+        price_factors=(
+            ("attention", 0.967), ("convolution", 1.066), ("convolution_backward", 1.054), ("memory", 1.215),
+            ("optimizer", 1.084), ("product", 1.028), ("recurrent", 1.058),
+        ),
+        factors_source="NVIDIA H200, torch 2.11.0+cu130, cuDNN 9.19.0, 2026-11-28",
     ),
     A100,
     _a100("A100 PCIe", ("a100-pcie",), ("NVIDIA A100 80GB PCIe",), 1935e9, f"{_A100} (80GB PCIe)"),
