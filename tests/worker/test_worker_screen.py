@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,13 @@ class Net(nn.Module):
 example_inputs = torch.zeros(4, 3, 8, 8)
 """
 DEFAULT = RunConfig(name="default")
+
+
+@pytest.fixture(autouse=True)
+def unfrozen_objects() -> Iterator[None]:
+    """A screen has its process for itself and freezes the objects of it; here other tests follow."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
