@@ -199,24 +199,27 @@ class _Neighbors(NamedTuple):
     def names(self, start_ns: Ints, end_ns: Ints) -> tuple[str, str]:
         """Return the names of events before and after the intervals, for the pair with most of their time.
 
-        Of the nearest events on each side, the longest counts: views and new tensors say little.
+        Of the nearest events on each side, the first that takes longer than most events counts, or else the longest: views and
+        new tensors say little, and a long event farther away is not where the time passes.
         """
         last = np.searchsorted(self.end_ns, start_ns, side="right") - 1
-        names = np.stack([self._longest(last, -1), self._longest(np.searchsorted(self.start_ns, end_ns), 1)], axis=1)
+        names = np.stack([self._nearest(last, -1), self._nearest(np.searchsorted(self.start_ns, end_ns), 1)], axis=1)
         pairs, pair = np.unique(names, axis=0, return_inverse=True)
         longest = pairs[np.argmax(sum_by(pair.reshape(-1), end_ns - start_ns, len(pairs)))]
         after, before = (self.texts[i] if i != NONE else "" for i in longest.tolist())
         return after, before
 
-    def _longest(self, at: Ints, direction: int) -> Ids:
-        """Return the names of the longest of the events from `at` on in a direction; NONE outside."""
+    def _nearest(self, at: Ints, direction: int) -> Ids:
+        """Return the names of the first long events from `at` on in a direction; NONE outside."""
         near = at[:, None] + direction * np.arange(_NEAR_EVENTS)
         is_inside = (near >= 0) & (near < len(self.name))
         near = np.where(is_inside, near, NONE)  # the last entry of the columns
-        ns = np.append(self.end_ns - self.start_ns, NONE)[near]
+        all_ns = self.end_ns - self.start_ns
+        long_ns = int(np.median(all_ns)) + 1 if len(all_ns) else 0
+        ns = np.append(np.minimum(all_ns, long_ns), NONE)[near]  # equal for all long events: the first of them is taken
         names = np.append(self.name, np.int32(NONE))[near]
-        longest: Ids = names[np.arange(len(at)), ns.argmax(axis=1)]
-        return longest
+        nearest: Ids = names[np.arange(len(at)), ns.argmax(axis=1)]
+        return nearest
 
 
 def user_call(attribution: Attribution, event: int) -> str:

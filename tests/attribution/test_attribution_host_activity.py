@@ -89,7 +89,7 @@ def test_activities_name_the_innermost_call_and_the_code_of_the_user() -> None:
     assert sum(activity.ns for activity in activities) == summarize(trace.attribution()).idle_ns
 
 
-def test_time_without_an_event_has_the_longest_of_the_nearest_events_as_neighbors() -> None:
+def test_time_without_an_event_has_the_nearest_long_events_as_neighbors() -> None:
     trace = Written()
     first_work(trace)
     trace.op("aten::to", 150 * US, 400 * US)
@@ -99,6 +99,21 @@ def test_time_without_an_event_has_the_longest_of_the_nearest_events_as_neighbor
     trace.work(6 * MS, 7 * MS, trace.launch(4 * MS + 60 * US, 4 * MS + 65 * US))
     gap = next(item for item in summarize(trace.attribution()).activities if not item.name)
     assert (gap.after, gap.before) == ("aten::to", "aten::rand")
+
+
+def test_a_longer_event_farther_away_is_no_neighbor() -> None:
+    trace = Written()
+    first_work(trace)
+    trace.op("Optimizer.zero_grad#SGD.zero_grad", 150 * US, 600 * US)
+    trace.op("aten::detach", 610 * US, 611 * US)
+    trace.op("aten::hann_window", 620 * US, 820 * US)
+    trace.op("aten::view", 830 * US, 831 * US)
+    trace.op("aten::empty", 4 * MS, 4 * MS + US)
+    trace.op("aten::rand", 4 * MS + 2 * US, 4 * MS + 50 * US)
+    trace.op("aten::sort", 4 * MS + 60 * US, 4 * MS + 900 * US)
+    trace.work(6 * MS, 7 * MS, trace.launch(5 * MS, 5 * MS + 5 * US))
+    gap = next(item for item in summarize(trace.attribution()).activities if not item.name)
+    assert (gap.after, gap.before) == ("aten::hann_window", "aten::rand")
 
 
 def test_time_at_the_ends_of_a_trace_has_no_neighbors_there() -> None:
