@@ -12,6 +12,7 @@ from sample_reports import v0_cuda
 
 from profiler_kit.diagnosis.account import account_of, step_account
 from profiler_kit.diagnosis.ranking import rank
+from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.records.claims import claim_of_text
 from profiler_kit.records.report import Finding, Report, Severity, Tool, TraceReport, Trial
 from profiler_kit.records.samples import Interval
@@ -86,6 +87,13 @@ def test_a_finding_that_others_mostly_explain_is_low_and_ranks_last() -> None:
     other = finding("other", 0.1, "idle:python")
     ranked = rank(report(), [consequence, cause, other], topics={"cause": "cause", "consequence": "place"})
     assert [(f.rule, f.severity) for f in ranked] == [("cause", "high"), ("other", "medium"), ("consequence", "low")]
+
+
+def test_a_kind_of_work_ranks_after_the_place_that_contains_most_of_it() -> None:
+    topics = {rule.name: rule.topic for rule in all_rules()}
+    kind, place = finding("dominant_operator", 0.3, "busy:kernel:gemm"), finding("costly_place", 0.3, "busy:module:net.a")
+    ranked = rank(report(), [kind, place], topics=topics)
+    assert [item.rule for item in ranked] == ["costly_place", "dominant_operator"]
 
 
 @pytest.mark.parametrize(("weight", "severity"), [(0.02, "low"), (0.04, "high")])

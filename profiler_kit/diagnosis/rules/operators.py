@@ -62,8 +62,9 @@ interpolation, random numbers, reductions, pooling.
 
 Convolutions, matrix products, attention, normalization, pointwise operations, copies, the loss and the optimizer have their own
 rules. On a CPU, operators that make batches do not count (rule `data_bound`): their time is subtracted, so the share is a lower
-bound.
+bound. The finding ranks after those that say at which place of the program most of this work is, or why.
 """,
+    topic="place",
 )
 
 
