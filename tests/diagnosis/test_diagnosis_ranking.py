@@ -91,7 +91,10 @@ def test_a_finding_that_others_mostly_explain_is_low_and_ranks_last() -> None:
 
 def test_a_kind_of_work_ranks_after_the_place_that_contains_most_of_it() -> None:
     topics = {rule.name: rule.topic for rule in all_rules()}
-    kind, place = finding("dominant_operator", 0.3, "busy:kernel:gemm"), finding("costly_place", 0.3, "busy:module:net.a")
+    kind, place = (
+        finding("dominant_operator", 0.3, "busy:kernel:gemm"),
+        finding("costly_place", 0.3, "busy:module:net.a"),
+    )
     ranked = rank(report(), [kind, place], topics=topics)
     assert [item.rule for item in ranked] == ["costly_place", "dominant_operator"]
 
