@@ -161,6 +161,14 @@ def test_a_model_of_a_package_is_a_part_in_a_file_with_models(write: Write) -> N
     assert chosen("net.py") == ("Net", 5)
 
 
+def test_a_module_without_parameters_does_not_stand_for_a_model_that_failed(write: Write) -> None:
+    identity = "class Identity(nn.Module):\n    def forward(self, x):\n        return x\n"
+    write({"net.py": "from torch import nn\n" + identity + module("Net", first="        raise ValueError\n")})
+    with pytest.raises(TargetError, match="ValueError") as raised:
+        loaded("net.py", "2,3")
+    assert raised.value.message.startswith("Net()")
+
+
 def test_a_graph_without_parameters_is_a_model_and_a_layer_is_not(write: Write) -> None:
     graph = "from torch import fx\ngraph = fx.Graph()\ngraph.output(graph.placeholder('x'))\nrelu = nn.ReLU()\n"
     write({"net.py": HEAD + graph + "net = fx.GraphModule(nn.Module(), graph)\n"})

@@ -135,6 +135,33 @@ def test_a_constructor_has_no_effects(act: str, tmp_path: Path, monkeypatch: pyt
     assert [path.name for path in tmp_path.iterdir()] == ["net.py"]
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        "self.fc.load_state_dict(fetch())",
+        "self.fc.load_state_dict(torch.load(fetch()))",
+        "self.fc.load_state_dict({k: v for k, v in fetch()['net'].items() if k != 'x'})",
+    ],
+)
+def test_a_refused_download_leaves_random_weights(act: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    stop = "try:\n        os.makedirs('weights')\n    except OSError:\n        raise RuntimeError\n"
+    fetch = f"def fetch():\n    {stop}    return torch.load('weights/x.pth')\n"
+    (tmp_path / "net.py").write_text(NET.format(act=act) + fetch)
+    load_weights = torch.load
+    target = load(TargetSpec(spec="net.py", inputs=("2,3",)))
+    assert "weights: fetch() not downloaded, random weights instead" in [*map(str, target.info.notes)]
+    assert torch.load is load_weights
+    assert [path.name for path in tmp_path.iterdir()] == ["net.py"]
+
+
+def test_a_folder_that_no_weights_need_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.py").write_text(NET.format(act="fetch()") + "def fetch():\n    os.makedirs('weights')\n")
+    with pytest.raises(TargetError, match="does not allow"):
+        load(TargetSpec(spec="net.py", inputs=("2,3",)))
+
+
 @pytest.mark.usefixtures("sleeping_passes_time")
 def test_a_constructor_that_does_not_end_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -114,6 +114,21 @@ def test_a_skipped_line_has_a_reason(text: str, reason: str) -> None:
     assert f"({reason})" in plan.note("net.py")
 
 
+@pytest.mark.parametrize("name", ["profile", "*"])
+def test_a_handler_that_defines_a_missing_name_runs(opened: Open, name: str) -> None:
+    guard = "try:\n    profile\nexcept NameError:\n    def profile(function):\n        return function\n"
+    decorated = NET.replace("    def forward", "    @profile\n    def forward")
+    source = opened({"net.py": f"from helpers import {name}\n" + decorated + "WIDTH = 3\n", "helpers.py": guard})
+    assert source.failures == ()
+    assert source.module.Net().fc.in_features == 3
+    assert slice_module(ast.parse(guard + decorated + "WIDTH = 3\n")).skipped == ()
+
+
+def test_a_handler_of_a_statement_with_effects_does_not_run() -> None:
+    text = NET + "try:\n    open('log.txt', 'w').write('x')\nexcept OSError:\n    WIDTH = 3\n"
+    assert slice_module(ast.parse(text)).skipped != ()
+
+
 def test_settings_of_libraries_and_registrations_run() -> None:
     text = NET + "WIDTH = 3\ntorch.manual_seed(1)\ntorch.backends.cudnn.benchmark = True\n"
     text += "lib = torch.library.Library('own', 'DEF')\nlib.define('f(Tensor x) -> Tensor')\n"

@@ -19,6 +19,7 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel, is_model
 from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
+from profiler_kit.loading.scripts.refused_downloads import without_downloads
 from profiler_kit.loading.scripts.side_effects import SideEffectError
 from profiler_kit.meta.device_moves import moves_redirected
 from profiler_kit.meta.values import MAX_INTEGERS
@@ -95,7 +96,7 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
     for context in (_on_meta, _large_on_meta) if on_meta else ():
         try:
             with user_boundary(), context():
-                return _built_model(name, call(), where)
+                return _built_model(name, without_downloads(call), where)
         except KitError:
             raise
         except (Exception, SystemExit) as error:
@@ -105,7 +106,7 @@ def construct(spec: TargetSpec, name: str, call: Callable[[], Any], where: str, 
             notes = (Note(subject="model", text=f"built on the CPU, because {reason}"),)
     try:
         with user_boundary():
-            built = _built_model(name, call(), where)
+            built = _built_model(name, without_downloads(call), where)
     except KitError:
         raise
     except (Exception, SystemExit) as error:

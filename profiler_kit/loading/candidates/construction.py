@@ -120,9 +120,8 @@ class Construction:
             is_certain = candidate.is_model or candidate.evidence in LAST_RESORT or len(candidates) == 1
             if is_certain or _has_parameters(selection.built.model):
                 return selection
-            is_model_missing = any(failed.evidence != "library" for failed, _ in self.failures)
-            fallback = fallback or (None if is_model_missing else selection)
-        if fallback is not None:
+            fallback = fallback or selection
+        if fallback is not None and all(failed.evidence == "library" for failed, _ in self.failures):
             return fallback
         if all(c.value is None and isinstance(error.__cause__, NotAModelError) for c, error in self.failures):
             raise NotAModelError

@@ -234,22 +234,15 @@ class Slicer:
         after = set(needed)
         final = self.slice(statement.finalbody, after)
         orelse = self.slice(statement.orelse, in_else := set(after))
-        body = self.slice(statement.body, in_body := set(in_else))
+        if self._decides(statement, needed):
+            body, in_body = list(statement.body), set(in_else)
+            self._need(in_body, {name for part in body for name in used_names(part)})
+        else:
+            body = self.slice(statement.body, in_body := set(in_else))
         if not (body or orelse or final):
             return None
-        handlers: list[ast.ExceptHandler] = []
-        for handler in statement.handlers:
-            in_handler = set(after)
-            handler_body = self.slice(handler.body, in_handler)
-            handlers.append(
-                _replaced(
-                    ast.ExceptHandler(type=handler.type, name=handler.name, body=handler_body or [ast.Pass()]), handler
-                )
-            )
-            needed |= in_handler - ({handler.name} if handler.name else set())
-            if handler.type is not None:
-                self._need(needed, used_names(handler.type))
-        needed |= in_body | in_else | after
+        handlers, in_handlers = self._handlers(statement, after)
+        needed |= in_handlers | in_body | in_else | after
         return _replaced(
             ast.Try(
                 body=body or [ast.Pass()],
@@ -258,6 +251,25 @@ class Slicer:
                 finalbody=final or ([] if handlers else [ast.Pass()]),
             ),
             statement,
+        )
+
+    def _handlers(self, statement: ast.Try, after: set[str]) -> tuple[list[ast.ExceptHandler], set[str]]:
+        """The parts of the handlers of `statement` that `after` depends on, and what must exist before them."""
+        handlers: list[ast.ExceptHandler] = []
+        before: set[str] = set()
+        for handler in statement.handlers:
+            body = self.slice(handler.body, names := set(after)) or [ast.Pass()]
+            handlers.append(_replaced(ast.ExceptHandler(type=handler.type, name=handler.name, body=body), handler))
+            before |= names - ({handler.name} if handler.name else set())
+            if handler.type is not None:
+                self._need(before, used_names(handler.type))
+        return handlers, before
+
+    def _decides(self, statement: ast.Try, needed: set[str]) -> bool:
+        """Whether the body only decides if a handler runs: ``try: NAME`` / ``except NameError: def NAME``."""
+        handled = [part for handler in statement.handlers for part in handler.body]
+        return any(bound_names(part) & needed or self._keeps(part) for part in handled) and all(
+            isinstance(part, ast.Expr) and self.facts.effect(part) is None for part in statement.body
         )
 
 
