@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from profiler_kit.recording.modules import live
+from profiler_kit.recording.modules import live, named_parts
 
 _Shape = tuple[int, ...] | None  # None: of a functional copy, whose parameters are set while it is called
 _Structure = tuple[tuple[str, tuple[tuple[str, _Shape], ...]], ...]
@@ -35,7 +35,7 @@ def _names(module: nn.Module) -> tuple[list[str], list[str]]:
 def _structure(module: nn.Module) -> _Structure:
     return tuple(
         (path, tuple((name, _shape(p)) for name, p in part._parameters.items() if p is not None))
-        for path, part in nn.Module.named_modules(module)
+        for path, part in named_parts(module)
     )
 
 

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from profiler_kit.meta.compilation import has_compiled
 from profiler_kit.meta.ownership import NO_SEQUENCE, Call
 from profiler_kit.recording.guard import Guard
+from profiler_kit.recording.modules import named_parts
 from profiler_kit.recording.phases import ENGINE, replaced, rerouted
 
 Terms = tuple[str | None, ...]
@@ -89,7 +90,7 @@ class LossWatch:
 
     def __init__(self, models: Sequence[nn.Module], guard: Guard) -> None:
         self._steps = [_Step()]
-        self._parts = {id(part) for model in models for part in nn.Module.modules(model)}
+        self._parts = {id(part) for model in models for _, part in named_parts(model)}
         self._guard = guard
         self._thread, self._is_in_backward = 0, False
         self._functions, self._modules = _Calls(), _Calls()
@@ -161,8 +162,8 @@ class LossWatch:
         """The name of a module that computes a loss; None for those of torch, and for models, their parts and their wrappers."""
         if id(module) not in self._names:
             kind = type(module)
-            parts = nn.Module.modules(module) if "_modules" in vars(module) else ()
-            is_model = any(id(part) in self._parts for part in parts)
+            parts = named_parts(module) if "_modules" in vars(module) else ()
+            is_model = any(id(part) in self._parts for _, part in parts)
             self._names[id(module)] = module, None if is_model or _is_of_torch(kind) else kind.__name__
         return self._names[id(module)][1]
 

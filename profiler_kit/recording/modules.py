@@ -10,9 +10,28 @@ import torch
 from torch import nn
 
 
+def named_parts(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Path and module of `module` and all modules inside of it, each once, in the order of ``named_modules()``."""
+    seen: set[int] = set()
+    waiting = [("", module)]
+    while waiting:
+        path, part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield path, part
+        children = (vars(part).get("_modules") or {}).items()
+        waiting += [(f"{path}.{name}" if path else name, child) for name, child in children if child is not None][::-1]
+
+
 def parameters_of(module: nn.Module) -> Iterator[nn.Parameter]:
-    """The parameters of `module`, also where its class replaces ``parameters()``."""
-    return (parameter for _, parameter in nn.Module.named_parameters(module))
+    """The parameters of `module`, each once, also where its class replaces ``parameters()``."""
+    seen: set[int] = set()
+    for _, part in named_parts(module):
+        for parameter in (vars(part).get("_parameters") or {}).values():
+            if parameter is not None and id(parameter) not in seen:
+                seen.add(id(parameter))
+                yield parameter
 
 
 def is_model(module: nn.Module) -> bool:
@@ -39,14 +58,14 @@ def holders(parameters: set[int]) -> list[nn.Module]:
     """The outermost modules that hold some of the `parameters`, which are ids."""
     modules = [m for m in live(nn.Module) if "_modules" in vars(m)]
     modules = [m for m in modules if any(id(p) in parameters for p in parameters_of(m))]
-    inner = {id(child) for module in modules for child in nn.Module.modules(module) if child is not module}
+    inner = {id(child) for module in modules for _, child in named_parts(module) if child is not module}
     return [module for module in modules if id(module) not in inner]
 
 
 def owners(models: Sequence[nn.Module], parameters: Iterable[int]) -> list[nn.Module]:
     """Each of `models`, or the outermost module that holds it and some of the `parameters`; without repetitions."""
     outer = holders({*parameters} or {id(p) for model in models for p in parameters_of(model)})
-    of_part = {id(part): module for module in outer for part in nn.Module.modules(module)}
+    of_part = {id(part): module for module in outer for _, part in named_parts(module)}
     found = [of_part.get(id(model), model) for model in models]
     return list({id(module): module for module in found}.values())
 
