@@ -162,9 +162,11 @@ def test_a_model_of_a_package_is_a_part_in_a_file_with_models(write: Write) -> N
 
 
 def test_a_module_without_parameters_does_not_stand_for_a_model_that_failed(write: Write) -> None:
+    """It is tried before a class whose arguments nothing shows."""
     identity = "class Identity(nn.Module):\n    def forward(self, x):\n        return x\n"
-    write({"net.py": "from torch import nn\n" + identity + module("Net", first="        raise ValueError\n")})
-    with pytest.raises(TargetError, match="ValueError") as raised:
+    net = "class Net(nn.Module):\n    def __init__(self, layers):\n        super().__init__()\n        raise ValueError(layers)\n"
+    write({"net.py": f"from torch import nn\n{identity}{net}    def forward(self, x):\n        return x\n"})
+    with pytest.raises(TargetError) as raised:
         loaded("net.py", "2,3")
     assert raised.value.message.startswith("Net()")
 
