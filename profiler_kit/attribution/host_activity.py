@@ -180,11 +180,16 @@ def _activities(attribution: Attribution, pieces: Stretches, is_long: Mask, laun
 
 
 class _Neighbors(NamedTuple):
-    """The outermost events of the main thread, without marks of steps, by start."""
+    """The outermost events of the main thread, without marks of steps, by start.
+
+    `name` and `capped_ns` have a last entry, NONE, for places outside. `capped_ns`: the times, equal for all that take longer
+    than most events.
+    """
 
     start_ns: Ints
     end_ns: Ints
     name: Ids
+    capped_ns: Ints
     texts: tuple[str, ...]
 
     @classmethod
@@ -194,7 +199,10 @@ class _Neighbors(NamedTuple):
         is_mark = table.named(host.rows, _STEP)
         is_outermost = (host.parent == NONE) | np.append(is_mark, False)[host.parent]
         rows = np.flatnonzero(is_outermost & ~is_mark & (host.thread == attribution.main_thread))
-        return cls(host.start_ns[rows], host.end_ns[rows], table.name[host.rows[rows]], table.names)
+        start_ns, end_ns, name = host.start_ns[rows], host.end_ns[rows], table.name[host.rows[rows]]
+        long_ns = int(np.median(end_ns - start_ns)) + 1 if len(rows) else 0
+        capped_ns = np.append(np.minimum(end_ns - start_ns, long_ns), NONE)
+        return cls(start_ns, end_ns, np.append(name, np.int32(NONE)), capped_ns, table.names)
 
     def names(self, start_ns: Ints, end_ns: Ints) -> tuple[str, str]:
         """Return the names of events before and after the intervals, for the pair with most of their time.
@@ -212,13 +220,9 @@ class _Neighbors(NamedTuple):
     def _nearest(self, at: Ints, direction: int) -> Ids:
         """Return the names of the first long events from `at` on in a direction; NONE outside."""
         near = at[:, None] + direction * np.arange(_NEAR_EVENTS)
-        is_inside = (near >= 0) & (near < len(self.name))
-        near = np.where(is_inside, near, NONE)  # the last entry of the columns
-        all_ns = self.end_ns - self.start_ns
-        long_ns = int(np.median(all_ns)) + 1 if len(all_ns) else 0
-        ns = np.append(np.minimum(all_ns, long_ns), NONE)[near]  # equal for all long events: the first of them is taken
-        names = np.append(self.name, np.int32(NONE))[near]
-        nearest: Ids = names[np.arange(len(at)), ns.argmax(axis=1)]
+        near = np.where((near >= 0) & (near < len(self.start_ns)), near, NONE)
+        first_long = self.capped_ns[near].argmax(axis=1)  # the first of equal ones
+        nearest: Ids = self.name[near[np.arange(len(at)), first_long]]
         return nearest
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from torch import Tensor, nn
 
@@ -141,7 +141,7 @@ def _size_read(expression: ast.expr) -> tuple[str, int]:
 def _number(expression: ast.expr, names: Mapping[str, Any]) -> int | None:
     """The whole number that a constant, a variable or a chain of attributes stands for; None for other expressions."""
     value = expression.value if isinstance(expression, ast.Constant) else resolve_dotted(expression, names.get)
-    return value if isinstance(value, int) else None
+    return value if _is_number(value) else None
 
 
 def named_tensors(failure: Failure) -> list[Tensor]:
@@ -193,7 +193,7 @@ def _of_function(failure: Failure) -> Iterator[Mismatch]:
 
 
 def _of_parts(tensor: Tensor, sizes: Sequence[Any], dim: int) -> Iterator[Mismatch]:
-    if tensor.dim() and -tensor.dim() <= dim < tensor.dim() and all(isinstance(size, int) for size in sizes):
+    if tensor.dim() and -tensor.dim() <= dim < tensor.dim() and all(map(_is_number, sizes)):
         back = dim if dim < 0 else dim - tensor.dim()
         yield SizeMismatch(names=origins(tensor), dim=back, got=tensor.shape[dim], need=sum(sizes))
 
@@ -201,7 +201,7 @@ def _of_parts(tensor: Tensor, sizes: Sequence[Any], dim: int) -> Iterator[Mismat
 def _of_view(tensor: Tensor, sizes: tuple[Any, ...]) -> Iterator[Mismatch]:
     if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)):
         sizes = tuple(sizes[0])
-    numbers = [int(size) for size in sizes if isinstance(size, int)]
+    numbers = [int(size) for size in sizes if _is_number(size)]
     if len(numbers) != len(sizes) or not tensor.dim():
         return
     batch = tensor.shape[0] or 1
@@ -234,7 +234,7 @@ def _is_spatial(tensor: Tensor, dim: int) -> bool:
 
 
 def _cat_dim(args: tuple[Any, ...], rank: int) -> int:
-    dim = next((value for value in args[1:] if isinstance(value, int)), 0)
+    dim = next((value for value in args[1:] if _is_number(value)), 0)
     return dim % rank if rank else 0
 
 
@@ -272,3 +272,8 @@ def _of_broadcast(left: Tensor, right: Tensor) -> Iterator[Mismatch]:
             if got != need and 1 not in (got, need):
                 yield SizeMismatch(names=origins(b), dim=-back, got=got, need=need, is_spatial=_is_spatial(b, -back))
     yield from _of_rank(left, right)
+
+
+def _is_number(value: object) -> TypeGuard[int]:
+    """Whether `value` is a whole number; one that knows its sources, too."""
+    return isinstance(value, int) and not isinstance(value, bool)
