@@ -163,6 +163,9 @@ class LoopFinder:
             self._trained.update(id(p) for group in optimizer.param_groups for p in group["params"])
         if not self.counts["optimizer"]:
             self._call_hooks.close()  # a program that trains is not taken for inference
+        if self._is_far("optimizer"):  # the key of an optimizer costs more than all else here: 9 us of a small step
+            self.counts["optimizer"] += 1
+            return
         self._handle("optimizer", self._keys.of(optimizer))
 
     def _wrapped_backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
