@@ -21,6 +21,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.recording.copies import model_of_copy
+from profiler_kit.recording.distributed import let_collectives_end
 from profiler_kit.recording.guard import Guard, raise_error
 from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
@@ -173,13 +174,18 @@ class Recorder:
 
         With `times_warmup`, the steps of a loop without timed steps are those of its warm-up, without the first if it has others.
         """
-        if times_warmup and self._stage in ("warm-up", "timed") and (clock := self._clock_of_first_steps()) is not None:
+        clock = self._clock_of_first_steps() if times_warmup else None
+        stage, self._stage = (
+            self._stage,
+            "done",
+        )  # first: a signal that ends the program may come while the trace is written
+        if clock is not None:
             self._time_warmup(clock)
-        elif self._stage == "warm-up":
+        elif stage == "warm-up":
             self.observations.warmup_steps = self._step
-        elif self._stage == "timed":
+        elif stage == "timed":
             self._read_clocks()
-        elif self._stage == "traced":
+        elif stage == "traced":
             self._finish_trace()
         self.abandon()
 
@@ -204,7 +210,9 @@ class Recorder:
     # ---- stages
 
     def _clock_of_first_steps(self) -> _Clock | None:
-        """The clock of the warm-up, if that has complete steps and no timed step has followed."""
+        """The clock of the warm-up, if the recording is there and has complete steps, and no timed step has followed."""
+        if self._stage not in ("warm-up", "timed"):
+            return None
         clock = (self._timed_mark, self._marks, self._timed_ranges)
         if self._stage == "timed":
             clock = self._warmup_clock if not self._timed_ranges else (_no_mark, [], [])
@@ -444,6 +452,7 @@ class Recorder:
         observed, profiler, self._profiler = self.observations, self._profiler, None
         self._close_trace_marks()
         self._synchronize()
+        let_collectives_end()
         complete = observed.traced_steps > 0
         try:
             profiler.__exit__(None, None, None)

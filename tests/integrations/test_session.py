@@ -21,6 +21,7 @@ from profiler_kit.errors import UsageError
 from profiler_kit.integrations.session import LoopSession
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.worker.tracing import write_trace
 
 
 class Net(nn.Module):
@@ -145,6 +146,27 @@ def test_loop_that_ends_early(tmp_path: Path, steps: int, timed: int, traced: in
             s.step()
     _, run = recorded(s)
     assert (len(run.steps_ns), run.traced_steps) == (timed, traced)
+
+
+def test_end_of_the_program_while_the_trace_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal of a launcher ends the session a second time, inside of the first."""
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    s = profiler_kit.session(model, tmp_path, quiet=True, **COUNTS)
+    written: list[Path] = []
+
+    def write(profiler: object, path: Path) -> None:
+        s.__exit__(None, None, None)
+        write_trace(profiler, path)
+        written.append(path)
+
+    monkeypatch.setattr("profiler_kit.recording.loop.write_trace", write)
+    with s:
+        for _ in range(STEPS):
+            train(model, optimizer)
+            s.step()
+    assert len(written) == 1
+    assert recorded(s)[1].traced_steps == COUNTS["traced"]
 
 
 def test_loop_without_a_timed_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
