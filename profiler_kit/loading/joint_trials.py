@@ -22,7 +22,6 @@ from profiler_kit.loading.candidates.sourced import SourcedInt, numbers_in
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.mismatches import SizeMismatch, mismatches
 from profiler_kit.loading.input_search.outcomes import Failure, NoFitError
-from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.search import marked_arguments
 from profiler_kit.loading.model import Target
 from profiler_kit.loading.solve import Progress, Solved, Solver
@@ -168,5 +167,5 @@ def _sourced_failure(selection: Selection, error: NoFitError) -> Failure | None:
     if model is None:
         return None
     runner = MetaRunner(model if is_all_meta(model) else meta_copy(model), needs_batch=False)
-    args, kwargs = marked_arguments(error.texts, META)
+    args, kwargs = marked_arguments(error.texts)
     return runner.run(args, kwargs).failure

@@ -1,4 +1,7 @@
-"""Kinds of tensors for running a step without a GPU, the cheapest first: meta, meta with known values, fake, real."""
+"""Kinds of tensors for running a step without a GPU, the cheapest first: meta, meta with known values, fake, real.
+
+Where real ones would take too much memory or time, meta tensors with drawn values take their place.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,21 @@ from profiler_kit.meta.batch import map_batch
 from profiler_kit.meta.control_flow import control_flow_in_python
 from profiler_kit.meta.copies import copy_with_tensors
 from profiler_kit.meta.device_moves import moves_redirected
+from profiler_kit.meta.drawn_values import DrawnShadow
 from profiler_kit.meta.eager import compilation_disabled
 from profiler_kit.meta.garbage_collection import older_objects_frozen
 from profiler_kit.meta.ownership import Call, wrapped_calls
-from profiler_kit.meta.values import ValueTracking, copy_values, readable_values
+from profiler_kit.meta.values import ValueShadow, ValueTracking, copy_values, readable_values
 from profiler_kit.records.counts import CountPhase
 from profiler_kit.user_code.boundary import error_text, user_boundary
 from profiler_kit.user_code.environment import seeded
 from profiler_kit.user_code.locations import is_out_of_memory, one_line_message, user_place
+from profiler_kit.user_code.time_limit import TimeLimitError, time_limit
 
 # Weights and gradients: a lower bound of the memory that a step needs.
 _COPIES_OF_WEIGHTS: Final = 2
+_SHARE_OF_MEMORY: Final = 0.5  # of the free memory, for weights and gradients: activations need the rest
+REAL_STEP_S: Final = 10.0  # on the CPU; a step that takes longer is not worth the wait
 _CPU: Final = torch.device("cpu")
 # phases after forward: (name for the message, hint)
 _AFTER_FORWARD: Final[dict[str, tuple[str, str]]] = {
@@ -85,9 +92,9 @@ def run_on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     """Run ``attempt(target)`` on the first kind of tensors that works for the model.
 
     `attempt` raises StepError if the model fails. The kinds are: meta tensors; meta tensors with moves to other devices
-    redirected, if the model makes such moves; meta tensors with the values of small
-    tensors that follow from shapes, constants and integer inputs; fake tensors of the CPU; and real tensors on the CPU, if
-    the target can be rebuilt. The result always comes from one complete attempt.
+    redirected, if the model makes such moves; meta tensors with the values of small tensors that follow from shapes,
+    constants and integer inputs; fake tensors of the CPU; real tensors on the CPU, if the target can be rebuilt, fits and is
+    fast; and meta tensors with drawn values. The result always comes from one complete attempt.
 
     Raises:
         TargetError: no kind of tensors works.
@@ -136,7 +143,13 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
             else:
                 break
     result = _on_fake_tensors(target, attempt, f"on fake tensors of the CPU: {_reason(error)}")
-    return result if result is not None else _on_cpu(target, attempt, error)
+    if result is not None:
+        return result
+    needed_bytes = _COPIES_OF_WEIGHTS * sum(tensor.nbytes for tensor in target.model.parameters())
+    if target.rebuild is not None and needed_bytes < _SHARE_OF_MEMORY * free_bytes():
+        with contextlib.suppress(TimeLimitError), time_limit(REAL_STEP_S):
+            return _on_cpu(target, attempt, error)
+    return _on_drawn_values(target, attempt, error) or _on_cpu(target, attempt, error)
 
 
 def _redirected(target: Target, *, join: bool = False) -> AbstractContextManager[object]:
@@ -209,6 +222,17 @@ def _without_fake_tensor_log() -> Iterator[None]:
         log.disabled = before
 
 
+def _on_drawn_values(target: Target, attempt: Attempt[T], meta_error: NeedsDataError) -> AttemptResult[T] | None:
+    """Run the attempt on meta tensors whose values are drawn where nothing determines them; None if the model fails so."""
+    try:
+        with _redirected(target, join=True), _shadowing(target, shadow=DrawnShadow):
+            note = f"on meta tensors with random values, as real ones would take too long: {_reason(meta_error)}"
+            return AttemptResult(value=attempt(target), kind="meta", note=note)
+    except StepError as step_error:
+        _clear_frames(step_error.error)
+        return None
+
+
 def _on_cpu(target: Target, attempt: Attempt[T], meta_error: NeedsDataError) -> AttemptResult[T]:
     needed_bytes = _COPIES_OF_WEIGHTS * sum(tensor.nbytes for tensor in target.model.parameters())
     if target.rebuild is None:
@@ -268,18 +292,18 @@ def _fake_of(tensor: Tensor) -> Tensor:
 
 
 @contextmanager
-def _shadowing(target: Target, *, in_backward: bool = True) -> Iterator[None]:
+def _shadowing(target: Target, *, in_backward: bool = True, shadow: type[ValueShadow] = ValueShadow) -> Iterator[None]:
     """Track the values of small tensors in calls of the target's model inside the block; with `in_backward` in backward too.
 
     The shadow is entered inside the call, below the modes that watch the step's ops: it sees an op first, and its own
     computations stay invisible to them. Backward uses the shadow of the last forward, because a recomputation may read a
     mask again. Few models need that, and it takes time.
     """
-    latest = [ValueTracking()]
+    latest = [ValueTracking(shadow)]
     backward = Tensor.backward
 
     def around(path: str, call: Call) -> object:
-        latest[0] = ValueTracking()
+        latest[0] = ValueTracking(shadow)
         with latest[0]:
             return call()
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 
-from profiler_kit.records.counts import CountBound
+from profiler_kit.records.counts import BoundKind, CountBound
 from profiler_kit.user_code.locations import display_path, user_frame
 
 _collectors: list[dict[CountBound, None]] = []
@@ -26,7 +25,7 @@ def collected_bounds() -> Iterator[dict[CountBound, None]]:
         _collectors.pop()
 
 
-def note_bound(op: str, kind: Literal["upper", "lower"], reason: str) -> None:
+def note_bound(op: str, kind: BoundKind, reason: str) -> None:
     """Note that the work of `op`, which the model calls now, is a bound. Ignored in backward, which follows forward."""
     if not _collectors or torch._C._current_autograd_node() is not None:  # None outside backward
         return

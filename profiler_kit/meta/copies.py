@@ -60,17 +60,6 @@ def meta_copy(model: nn.Module) -> nn.Module:
     return copy_with_tensors(model, _on_meta).to("meta")
 
 
-def cpu_copy(model: nn.Module) -> nn.Module:
-    """A deep copy of `model` on the CPU with small random weights, to run code that reads values."""
-    generator = torch.Generator().manual_seed(0)
-
-    def with_values(tensor: Tensor) -> Tensor:
-        value = filled(tensor, generator)
-        return nn.Parameter(value, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
-
-    return copy_with_tensors(model, with_values)
-
-
 def filled(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """A tensor on the CPU like `tensor`, with its values where they are stored, else small random numbers, or zeros."""
     value = stored_values(tensor)

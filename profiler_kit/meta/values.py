@@ -1,7 +1,7 @@
 """Values of small meta tensors: each has a twin on the CPU, for model code that reads values.
 
 Mask code reads ``mask.all()``, position code ``ids.max().item()``. Such tensors are small and follow from constants, shapes
-and integer inputs. Values that depend on weights or activations are unknown; they are never invented.
+and integer inputs. Values that depend on weights or activations are unknown here; `meta.drawn_values` invents them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ _FULL_WRITES: Final = frozenset(
     {ATEN.fill_.Scalar, ATEN.fill_.Tensor, ATEN.zero_.default, ATEN.copy_.default}
 )  # do not read the tensor that they write
 _COPIES: Final = frozenset({ATEN._to_copy.default, ATEN.copy_.default})
-_VALUE_DEPENDENT_TAGS: Final = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
+DATA_DEPENDENT_TAGS: Final = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 _PACK: Final = torch._VF._pack_padded_sequence
+_PYTHON_READS: Final = frozenset({Tensor.tolist, Tensor.numpy, Tensor.__array__})
 _FROM_DATA: Final = frozenset({torch.tensor, torch.as_tensor, torch.asarray, Tensor.new_tensor})
-_CPU_ERRORS: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
+CPU_ERRORS: Final = (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError)
 
 _remembered = WeakIdKeyDictionary()
 # Of the running contexts, the innermost last: the shadow that tracks values; None where unknown values are an error.
@@ -125,6 +126,7 @@ class ValueShadow(TorchDispatchMode):
     """
 
     supports_higher_order_operators = True
+    max_integers = MAX_INTEGERS
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -137,16 +139,24 @@ class ValueShadow(TorchDispatchMode):
         twin = self._twin_of(tensor)
         return None if twin is None or twin.untyped_storage()._cdata in self._unknown else twin
 
+    def read(self, tensor: Tensor) -> Tensor | None:
+        """The values of `tensor` for code that asks for them; None if they are unknown."""
+        return self.value_of(tensor)
+
     def add(self, tensor: Tensor, value: Tensor) -> None:
         """Use `value` as the twin of `tensor`."""
         self._twins[tensor] = value
+
+    def follows(self, tensor: Tensor) -> bool:
+        """Whether the values of a tensor of this size and dtype are tracked."""
+        return is_small(tensor)
 
     def _twin_of(self, tensor: Tensor) -> Tensor | None:
         """The twin of `tensor`, even if its content is unknown; None without a twin."""
         if has_values(tensor):
             return tensor if type(tensor) in (Tensor, nn.Parameter) else None  # a subclass may have no data of its own
         twin: Tensor | None = self._twins.get(tensor)
-        if twin is None and is_small(tensor):
+        if twin is None and self.follows(tensor):
             with no_dispatch():
                 twin = stored_values(tensor)
             if twin is not None:
@@ -162,7 +172,7 @@ class ValueShadow(TorchDispatchMode):
         if type(func) is not OpOverload:
             return func(*args, **kwargs)
         if func is _ITEM:
-            twin = self.value_of(args[0])
+            twin = self.read(args[0])
             return func(*args) if twin is None else _item(twin)
         if func is _INDEX:
             args = (args[0], [position for index in args[1] for position in self._as_integer_indices(index)])
@@ -172,7 +182,7 @@ class ValueShadow(TorchDispatchMode):
             out = func(*args, **kwargs)
         except (RuntimeError, NotImplementedError):  # the shape of the result, or a copy, needs values
             # Other ops must not bypass the outer modes: an op without a meta kernel still has work to count.
-            value = self._on_twins(func, args, kwargs) if _asks_values(func) else None
+            value = self._asked_values(func, args, kwargs) if _asks_values(func) else None
             if value is None:
                 raise
             return self._without_values(kwargs, value)
@@ -181,11 +191,19 @@ class ValueShadow(TorchDispatchMode):
             mutable = self._mutable[id(func)] = func._schema.is_mutable
         if mutable:
             self._write(func, args, kwargs, out)
-        elif type(out) is Tensor and out.numel() > MAX_INTEGERS:
+        elif type(out) is Tensor and out.numel() > self.max_integers:
             pass  # nearly all ops of a large model: too large in every dtype
-        elif any(is_small(item) and not has_values(item) for item in _tensors(out)):
-            self._store_twins(out, self._on_twins(func, args, kwargs))
+        elif any(self.follows(item) and not has_values(item) for item in op_tensors(out)):
+            self._track(func, args, kwargs, out)
         return out
+
+    def _track(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        """Store the values of `out`, the result of an op that writes nothing, if they are known."""
+        self._store_twins(out, self._on_twins(func, args, kwargs))
+
+    def _asked_values(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of `func`, whose shape or whose copy to the CPU needs values; None if they are unknown."""
+        return self._on_twins(func, args, kwargs)
 
     def _store_twins(self, out: Any, value: Any) -> None:
         if value is None:
@@ -223,7 +241,7 @@ class ValueShadow(TorchDispatchMode):
         try:
             with no_dispatch():
                 value = func(*tree_map(self._twin, args), **tree_map(self._twin, cpu_kwargs))
-        except _CPU_ERRORS:
+        except CPU_ERRORS:
             return None  # the op does not run on the CPU, or rejects these values
         if func in _UNFILLED:
             storage = value.untyped_storage()
@@ -232,16 +250,16 @@ class ValueShadow(TorchDispatchMode):
 
     def _view_of_unknown(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A view of a twin with unknown content, which becomes known when the memory is overwritten."""
-        if not func.is_view or any(self._twin_of(tensor) is None for tensor in _tensors((args, kwargs))):
+        if not func.is_view or any(self._twin_of(tensor) is None for tensor in op_tensors((args, kwargs))):
             return None
         try:
             with no_dispatch():
                 return func(*tree_map(self._twin, args), **tree_map(self._twin, kwargs))
-        except _CPU_ERRORS:
+        except CPU_ERRORS:
             return None
 
     def _all_known(self, arguments: Any) -> bool:
-        return all(is_small(tensor) and self.value_of(tensor) is not None for tensor in _tensors(arguments))
+        return all(self.follows(tensor) and self.value_of(tensor) is not None for tensor in op_tensors(arguments))
 
     def _twin(self, value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -269,7 +287,7 @@ class ValueShadow(TorchDispatchMode):
         """The integer indices of `mask` in a tensor of `shape`; None if `mask` is unknown or has values itself."""
         if mask.dtype is not torch.bool or has_values(mask) or mask.shape != shape:
             return None
-        twin = self.value_of(mask)
+        twin = self.read(mask)
         if twin is None:
             return None
         with no_dispatch():
@@ -278,27 +296,27 @@ class ValueShadow(TorchDispatchMode):
 
 
 def _asks_values(func: Any) -> bool:
-    return func in _COPIES or not _VALUE_DEPENDENT_TAGS.isdisjoint(func.tags)
+    return func in _COPIES or not DATA_DEPENDENT_TAGS.isdisjoint(func.tags)
 
 
 def _as_sequence(value: Any) -> Any:
     return value if isinstance(value, (tuple, list)) else (value,)
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def op_tensors(value: Any) -> list[Tensor]:
     """The tensors in an op's arguments or result. Faster than a general traversal, because it runs for every op."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return [tensor for item in value.values() for tensor in _tensors(item)] if isinstance(value, dict) else []
+        return [tensor for item in value for tensor in op_tensors(item)]
+    return [tensor for item in value.values() for tensor in op_tensors(item)] if isinstance(value, dict) else []
 
 
 def _written_tensors(func: Any, args: Any, kwargs: Any) -> Iterator[Tensor]:
     """The tensors that `func` writes."""
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from _tensors(args[position] if position < len(args) else kwargs.get(argument.name))
+            yield from op_tensors(args[position] if position < len(args) else kwargs.get(argument.name))
 
 
 def _item(twin: Tensor) -> Any:
@@ -317,24 +335,24 @@ class _NonDispatcherReads(TorchFunctionMode):
         kwargs = kwargs or {}
         if func == _PACK and not has_values(args[1]):
             args = (args[0], self._lengths(*args), *args[2:])
-        if func is Tensor.tolist and not has_values(args[0]):
-            twin = self._shadow.value_of(args[0])
+        if func in _PYTHON_READS and not has_values(args[0]):
+            twin = self._shadow.read(args[0])
             if twin is not None:
                 with no_dispatch():
-                    return twin.tolist()
+                    return func(twin, *args[1:], **kwargs)
         out = func(*args, **kwargs)
         if func in _FROM_DATA and not has_values(out) and is_small(out):
             data = [*args[func is Tensor.new_tensor :], *(kwargs[name] for name in ("data", "obj") if name in kwargs)][
                 0
             ]
             with no_dispatch(), torch._C.DisableTorchFunction():  # other function modes move tensors to meta
-                if not _tensors(data):
+                if not op_tensors(data):
                     self._shadow.add(out, torch.tensor(data, dtype=out.dtype, device="cpu"))
         return out
 
     def _lengths(self, sequences: Tensor, lengths: Tensor, batch_first: bool) -> Tensor:
         """`lengths` on the CPU, where packing reads them; if they are unknown, no sequence is padded."""
-        twin = self._shadow.value_of(lengths)
+        twin = self._shadow.read(lengths)
         with no_dispatch(), torch._C.DisableTorchFunction():
             if twin is not None:
                 return twin.clone()
@@ -350,8 +368,8 @@ class ValueTracking:
     At first only the values stored by `store_values` are known.
     """
 
-    def __init__(self) -> None:
-        self.values = ValueShadow()
+    def __init__(self, shadow: type[ValueShadow] = ValueShadow) -> None:
+        self.values = shadow()
         self._entered: list[ExitStack] = []
 
     def __enter__(self) -> ValueShadow:

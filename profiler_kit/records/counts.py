@@ -232,18 +232,22 @@ class UncountedOp:
     possible_macs: int | None = None
 
 
+BoundKind = Literal["upper", "lower", "drawn"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountBound:
-    """Work that depends on unknown values, so that the count is a bound of it.
+    """Work that depends on unknown values, so that the count is a bound of it, or one case.
 
     - `op`: the op whose work depends on the values.
-    - `kind`: ``upper`` if the real work can be less than counted, ``lower`` if it can be more.
+    - `kind`: ``upper`` if the real work can be less than counted, ``lower`` if it can be more, ``drawn`` if random
+      values decided.
     - `reason`: the unknown values, and the work that is counted.
     - `where`: the line of the model, as ``file.py:41``; empty where unknown.
     """
 
     op: str
-    kind: Literal["upper", "lower"]
+    kind: BoundKind
     reason: str
     where: str = ""
 

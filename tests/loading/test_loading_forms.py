@@ -338,15 +338,8 @@ def test_what_a_fallback_learns_is_known_to_the_target() -> None:
     assert target.info.loss == "cross_entropy"
 
 
-def test_a_model_without_numbers_has_nothing_to_fall_back_on() -> None:
-    with pytest.raises(TargetError, match="data-dependent") as told:
-        count(Gate().to("meta"), torch.zeros(2, 4, device="meta"))
-    assert told.value.where is not None
-    assert Path(__file__).name in told.value.where
-    assert told.value.hint is not None
-
-
-def test_what_does_not_fit_is_not_built(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler_kit.meta.drawn_values.MAX_READS", 0)
     file = tmp_path / "huge_net.py"
     file.write_text(
         "import torch\nfrom torch import nn\n"
@@ -370,7 +363,6 @@ def test_nothing_is_left_patched_after_any_way() -> None:
     count(Masked(), torch.tensor([[1, 0]]))
     count(Mixed(lambda: torch.ones(3)), torch.zeros(2, 4))
     count(Mixed(lambda: values), torch.zeros(2, 4))
-    with pytest.raises(TargetError):
-        count(Gate().to("meta"), torch.zeros(2, 4, device="meta"))
+    count(Gate().to("meta"), torch.zeros(2, 4, device="meta"))
     assert (nn.Module.__call__, Tensor.backward) == before
     assert torch.utils._python_dispatch._get_current_dispatch_mode() is None

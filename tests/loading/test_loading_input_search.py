@@ -296,14 +296,14 @@ def test_a_loop_of_python_over_a_large_input_is_another_failure(monkeypatch: pyt
     assert guessed(Pairs()) == ["1,6"]
 
 
-def test_a_guess_for_code_that_reads_values_is_checked_on_the_cpu() -> None:
+def test_a_guess_for_code_that_reads_values_is_checked_to_the_end() -> None:
     result = search_inputs(ReadsThenMixes().to("meta"), {})
     assert isinstance(result, InputGuess)
     assert (result.doubt, result.texts[0].shape[1]) == ("", 6)
 
 
-def test_values_that_are_not_known_leave_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler_kit.loading.input_search.search.MAX_CPU_PARAMETERS", 0)
+def test_values_that_cannot_be_drawn_leave_a_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler_kit.meta.drawn_values.MAX_READS", 0)
     result = search_inputs(Reads().to("meta"), {})
     assert isinstance(result, InputGuess)
     assert "reads values" in result.doubt

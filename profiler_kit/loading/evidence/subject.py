@@ -22,7 +22,6 @@ from profiler_kit.loading.evidence.loader import Loader
 from profiler_kit.loading.input_search.layers import first_embedding
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.outcomes import InputGuess, NoFitError, NoGuess
-from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.search import marked_arguments, search_inputs
 from profiler_kit.loading.inputs import DTYPES, InputText, build_arguments
 from profiler_kit.loading.messages import reports
@@ -132,7 +131,7 @@ class Subject:
         """
         if not self.may_change or self.meta_model is None:
             return
-        args, kwargs = marked_arguments(texts, META)
+        args, kwargs = marked_arguments(texts)
         with self.user_code(where):
             runner = MetaRunner(meta_copy(self.meta_model), seed=self.spec.seed, needs_batch=False)
             failure = runner.run(args, kwargs).failure

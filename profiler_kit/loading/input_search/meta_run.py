@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from profiler_kit.loading.input_search.outcomes import Failure, Outcome
-from profiler_kit.loading.input_search.recorder import META, RUN_S, Recorder, check_channels, check_layer_input
+from profiler_kit.loading.input_search.recorder import RUN_S, Recorder, check_channels, check_layer_input
 from profiler_kit.meta.batch import copied_containers
 from profiler_kit.meta.control_flow import control_flow_in_python
+from profiler_kit.meta.drawn_values import DrawnShadow
 from profiler_kit.meta.values import ValueTracking
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.environment import seeded
@@ -27,7 +28,7 @@ _LOOP_S: Final = 3 * RUN_S  # of the clock: another process may use the core mea
 
 
 class MetaRunner:
-    """Runs forward of a copy of a model, on meta tensors by default. Prints nothing, and needs no data."""
+    """Runs forward of a copy of a model, on meta tensors. Prints nothing, and needs no data."""
 
     def __init__(
         self,
@@ -36,17 +37,15 @@ class MetaRunner:
         seed: int = 0,
         needs_batch: bool = True,
         reads_values: bool = False,
-        device: torch.device = META,
     ) -> None:
-        """`model` is on `device`, and is changed by the runs.
+        """`model` is on the meta device, and is changed by the runs.
 
         With `needs_batch`, layers refuse tensors without a batch. With `reads_values`, code can read the values of small
-        tensors that follow from constants.
+        tensors that follow from constants, and random ones where nothing determines them.
         """
         self.model = model
         self.reads_values = reads_values
         self.needs_batch = needs_batch
-        self.device = device
         self._seed = seed
         self.finished: dict[int, None] = {}  # the leaf modules that finished in the last run, by id, in order
         for module in model.modules():
@@ -60,7 +59,7 @@ class MetaRunner:
         """Call the model once. Raises out-of-memory errors."""
         self.finished.clear()
         self._outcome = outcome = Outcome()
-        recorder = Recorder(outcome, time.thread_time() + RUN_S, self.device, needs_batch=self.needs_batch)
+        recorder = Recorder(outcome, time.thread_time() + RUN_S, needs_batch=self.needs_batch)
         state = restored_objects(self.model, args, kwargs)
         try:
             # the recorder limits calls of torch; a loop of Python over the size of an input makes none
@@ -86,7 +85,7 @@ class MetaRunner:
             stack.enter_context(torch.no_grad())
             stack.enter_context(control_flow_in_python())
             if self.reads_values:
-                stack.enter_context(ValueTracking())
+                stack.enter_context(ValueTracking(DrawnShadow))
             yield
 
     def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:

@@ -19,7 +19,6 @@ from profiler_kit.loading.input_search.outcomes import LayerInputError, Outcome,
 from profiler_kit.meta.batch import tensors_in
 
 META: Final = torch.device("meta")
-CPU: Final = torch.device("cpu")
 RUN_S: Final = 6.0  # CPU time of one forward pass on meta; loops over a sequence call thousands of functions
 _MOVES: Final = (Tensor.cuda, Tensor.cpu)
 _CONSTRUCTORS: Final = _device_constructors()
@@ -73,8 +72,6 @@ class Recorder(TorchFunctionMode):
             result = func(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - raised again below
             try:
-                if self._device == CPU:
-                    raise
                 self.check(func, args, kwargs)
                 result = func(*_to_meta(args), **_to_meta(kwargs))
             except Exception:  # noqa: BLE001 - the first error describes the user's code, and is raised

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -34,7 +34,7 @@ from profiler_kit.loading.input_search.outcomes import (
 )
 from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, as_containers
 from profiler_kit.loading.input_search.proposals import Value, proposals
-from profiler_kit.loading.input_search.recorder import CPU, META
+from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
 from profiler_kit.loading.input_search.roles import Parameter, forward_parameters
 from profiler_kit.loading.input_search.states import State, texts_by_name, with_batch, with_dim, with_side, with_text
@@ -42,7 +42,7 @@ from profiler_kit.loading.inputs import InputText, build_arguments
 from profiler_kit.loading.messages import reports
 from profiler_kit.loading.solve import MAX_CHANGED, Solved, Solver, Unsolved, combinations
 from profiler_kit.meta.batch import tensors_in
-from profiler_kit.meta.copies import cpu_copy, meta_copy
+from profiler_kit.meta.copies import meta_copy
 
 MAX_TRIALS: Final = 160
 MAX_ELEMENTS: Final = 1 << 40  # of one input; torch cannot describe much larger ones
@@ -52,8 +52,6 @@ TAKES_LONG: Final = "forward takes long, so only its first part was checked"
 MAX_BISECTIONS: Final = 12
 EXTRA_TRIALS: Final = 40  # for the sizes that the last failing operation depends on
 _NAMES: Final = re.compile(r"[A-Za-z_]\w*")
-MAX_CPU_TRIALS: Final = 24
-MAX_CPU_PARAMETERS: Final = 50_000_000
 
 
 def search_inputs(
@@ -103,7 +101,6 @@ class _Search(Solver[State, Outcome, Failure]):
         needs_batch: bool,
         corrects: bool,
         max_trials: int,
-        runner: MetaRunner | None = None,
     ) -> None:
         super().__init__(max_trials=max_trials, seconds=MAX_SECONDS)
         self._corrects = corrects
@@ -112,16 +109,13 @@ class _Search(Solver[State, Outcome, Failure]):
         self._facts = facts
         self._model = model
         self._seed = seed
-        self._runner = runner or MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
+        self._runner = MetaRunner(meta_copy(model), seed=seed, needs_batch=needs_batch)
         self._strict = needs_batch
         self._solved: set[tuple[object, ...]] = set()  # the operations for which any dimension was tried
         self.refused_batch = False
 
     def run(self, start: tuple[InputText, ...]) -> InputGuess | NoGuess:
-        return self._run_from(self._first_states(start))
-
-    def _run_from(self, states: Iterable[State]) -> InputGuess | NoGuess:
-        result = self.solve(states)
+        result = self.solve(self._first_states(start))
         while isinstance(result, Unsolved):
             self.max_trials = len(self.outcomes) + EXTRA_TRIALS
             solved = self._solve_any(result.state, result.failure)
@@ -141,9 +135,7 @@ class _Search(Solver[State, Outcome, Failure]):
         if outcome.failure is None:
             polished = (state, outcome) if self._corrects else self._with_preferred_form(state, outcome)
             return self._guess(*polished, doubt="")
-        if not outcome.failure.needs_values:
-            return self._guess(state, outcome, doubt=TAKES_LONG)
-        return self._checked_on_cpu(state) or self._guess(state, outcome, doubt=READS_VALUES)
+        return self._guess(state, outcome, doubt=READS_VALUES if outcome.failure.needs_values else TAKES_LONG)
 
     def problem(self, state: State, outcome: Outcome) -> Failure | None:
         """Why the outcome is not a result. Forward need not end if it takes long, or reads values that meta tensors lack."""
@@ -172,19 +164,6 @@ class _Search(Solver[State, Outcome, Failure]):
         """Whether all inputs that got as far as `failure` failed in this way, which depends on none."""
         last = [o.failure for o in self.outcomes.values() if o.failure and o.failure.progress == failure.progress]
         return all(other.signature == failure.signature for other in last) and ignores_input(failure)
-
-    def _checked_on_cpu(self, state: State) -> InputGuess | None:
-        """The guess that a few trials with values, beginning with `state`, give; None if none runs or the model is large."""
-        if self._runner.device != META or sum(p.numel() for p in self._model.parameters()) > MAX_CPU_PARAMETERS:
-            return None
-        runner = MetaRunner(cpu_copy(self._model), seed=self._seed, needs_batch=self._strict, device=CPU)
-        search = _Search(
-            self._model, self._parameters, self._facts, self._seed, needs_batch=self._strict, corrects=self._corrects,
-            max_trials=MAX_CPU_TRIALS, runner=runner,
-        )  # fmt: skip
-        search.deadline = self.deadline
-        result = search._run_from([state])
-        return result if isinstance(result, InputGuess) else None
 
     def _takes_flag(self, failure: Failure) -> bool:
         names = {input_name(value) for value in failure.names.values() if isinstance(value, Tensor)}
@@ -244,7 +223,7 @@ class _Search(Solver[State, Outcome, Failure]):
         if any(math.prod(text.shape) > MAX_ELEMENTS for value in state for text in value):
             return Outcome(failure=plain_failure(ValueError("an input of this size has no storage"), (), (0, 0)))
         for parameter, value, is_positional in self._passed(state):
-            positional, named = marked_arguments(value, self._runner.device)
+            positional, named = marked_arguments(value)
             argument = named[parameter.name] if named else positional[0]
             if is_positional:
                 args.append(argument)
@@ -385,11 +364,11 @@ class _Search(Solver[State, Outcome, Failure]):
         return tuple(texts)
 
 
-def marked_arguments(texts: tuple[InputText, ...], device: torch.device) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(positional, keyword) arguments of forward, whose tensors know the names of `texts`."""
-    return build_arguments((text, _marked_tensor(text, device)) for text in texts)
+def marked_arguments(texts: tuple[InputText, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(positional, keyword) arguments of forward on meta, whose tensors know the names of `texts`."""
+    return build_arguments((text, _marked_tensor(text)) for text in texts)
 
 
-def _marked_tensor(text: InputText, device: torch.device) -> Any:
-    value = text.make(generator=torch.Generator().manual_seed(0), dtype=torch.float32, device=device)
+def _marked_tensor(text: InputText) -> Any:
+    value = text.make(generator=torch.Generator().manual_seed(0), dtype=torch.float32, device=META)
     return mark(value, text.name) if isinstance(value, Tensor) and text.name is not None else value
