@@ -65,6 +65,12 @@ def _is_loop(site: WorkSite) -> bool:
     return bool(site.loop) and site.phase not in OWN_RULES
 
 
+def removable_places(sites: Sequence[WorkSite]) -> list[WorkSite]:
+    """Return the single places and loops that are not the model's purpose, smallest saving first."""
+    places = [site for site in sites if _is_loop(site) or (_is_removable(site) and site.has_gradient)]
+    return sorted(places, key=lambda site: site.saving.median)
+
+
 def largest_loop(sites: Sequence[WorkSite], least: float) -> WorkSite | None:
     """Return the loop that saves most, and at least the share `least`; None if there is none."""
     loops = [site for site in sites if _is_loop(site) and site.saving.median >= least]
