@@ -174,9 +174,9 @@ Fires on work that a step repeats although its result is there, by what a replay
 
 - backward work whose gradients no optimizer step uses: everything behind the last gradient of a pass that is used, and before it
   the part of each node that computes gradients of its parameters alone: the second product, kernels for the weight of a
-  convolution, the sum of a bias. A gradient is unused if the first backward pass after an optimizer step adds to what is left of it from before, beside new gradients, or if it
-  is new again in a later pass and the optimizer steps between update no tensor of its shape. The second needs
-  `record_shapes=True` and an optimizer of at most 30 tensors, which the profiler lists;
+  convolution, the sum of a bias. A gradient is unused if the first backward pass after an optimizer step adds to what is left of
+  it from before, beside new gradients, or if it is new again in a later pass and the optimizer steps between update no tensor of
+  its shape. The second needs `record_shapes=True` and an optimizer of at most 30 tensors, which the profiler lists;
 - backward of operators after their first one in the step: losses that share a graph and are differentiated one by one
   (`retain_graph=True`). Steps that differentiate gradients do not count;
 - calls of a module that directly follow another call of it (with stacks), without a launch in between: one call with a larger
