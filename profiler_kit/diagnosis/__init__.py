@@ -7,10 +7,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from profiler_kit.diagnosis.disturbance import with_doubt
-from profiler_kit.diagnosis.ranking import StepSavings, rank
+from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.recorded import readable_traces
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.diagnosis.rule import TOPICS, Rule
+from profiler_kit.diagnosis.step_savings import StepSavings
+from profiler_kit.diagnosis.step_work import all_steps
 from profiler_kit.diagnosis.verdict import verdict
 from profiler_kit.records.report import SEVERITIES, Finding, Report, TraceReport
 
@@ -53,8 +55,11 @@ def diagnose_traces(report: TraceReport, models: Sequence[StepModel] = ()) -> tu
 def _ranked(
     report: Report | TraceReport, pairs: list[tuple[Rule, Finding]], models: Sequence[StepModel]
 ) -> tuple[Finding, ...]:
-    savings = StepSavings(models) if models else None
-    return rank(report, _sorted_findings(pairs), savings=savings, topics={rule.name: rule.topic for rule, _ in pairs})
+    topics = {rule.name: rule.topic for rule, _ in pairs}
+    sites = (site for step in all_steps(report) for site in step.trace.sites)
+    return rank(
+        report, _sorted_findings(pairs), savings=StepSavings(models, sites, topics) if models else None, topics=topics
+    )
 
 
 def _sorted_findings(findings: list[tuple[Rule, Finding]]) -> tuple[Finding, ...]:

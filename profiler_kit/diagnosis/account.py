@@ -13,6 +13,7 @@ one rule the largest counts, and rules add up to at most the peak.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from typing import Final
 from profiler_kit.diagnosis.step_work import StepWork, all_steps
 from profiler_kit.records.claims import PEAK, Claim, Kind
 from profiler_kit.records.counts import is_inside
-from profiler_kit.records.report import Finding, Report, TraceReport
+from profiler_kit.records.report import Finding, Report, Symptom, TraceReport
 
 _KINDS: Final[tuple[Kind, ...]] = ("phase", "module", "kernel")
 _OTHER: Final = "(other)"
@@ -85,14 +86,15 @@ class Account:
         return math.fsum((part - self._explained[i]) * self.cells[i].share for i, part in self._parts(finding))
 
     def add(self, finding: Finding) -> None:
-        """Count `finding` as explained."""
+        """Count `finding` and its symptoms as explained."""
         if PEAK in finding.claims:
             self._peak_by_rule[finding.rule] += self.share(finding) or 0.0
             return
-        for i, part in self._parts(finding):
-            self._explained[i] = part
+        items: tuple[Finding | Symptom, ...] = (finding, *finding.symptoms)
+        for i, part in itertools.chain.from_iterable(map(self._parts, items)):
+            self._explained[i] = max(part, self._explained[i])
 
-    def _parts(self, finding: Finding) -> list[tuple[int, float]]:
+    def _parts(self, finding: Finding | Symptom) -> list[tuple[int, float]]:
         """Return the cells of which `finding` explains more than the findings before, with the part that it explains."""
         claimed = [i for i, cell in enumerate(self.cells) if any(map(cell.is_in, finding.claims))]
         size = math.fsum(self.cells[i].share for i in claimed)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.diagnosis.phrases import join_sentences
-from profiler_kit.records.claims import HOST, HOST_CAUSES, IDLE, Claim
+from profiler_kit.records.claims import HOST_CAUSES
 from profiler_kit.records.report import Finding, Report, Severity
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.statistics.host_load import disturbance_of
@@ -19,7 +19,6 @@ from profiler_kit.units import percent
 # The profiler lengthens a step. Timed steps that take longer than traced ones by this factor were slowed down by something else.
 MAX_TIMED_FACTOR: Final = 2.0
 _LESS_SEVERE: Final[dict[Severity, Severity]] = {"high": "medium", "medium": "low"}
-_HOST_CLAIMS: Final = frozenset(Claim("idle", "cause", cause) for cause in HOST_CAUSES) | {HOST, IDLE}
 
 
 def is_disturbed(run: ConfigRun) -> bool:
@@ -42,7 +41,9 @@ def with_doubt(report: Report, finding: Finding) -> Finding:
     is_about_threads = "threads=" in (finding.config or "")
     if disturbance is None or not disturbance.is_large:
         return finding
-    if _HOST_CLAIMS.isdisjoint(finding.claims) and not is_about_threads:
+    if not is_about_threads and not any(
+        claim.covers("cause", cause) for claim in finding.claims for cause in HOST_CAUSES
+    ):
         return finding
     doubt = (
         f"Threads of the process waited for a core for {percent(disturbance.waiting_share)} of their time (rule busy_host), so "

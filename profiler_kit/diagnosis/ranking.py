@@ -13,15 +13,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from profiler_kit.diagnosis.account import Account, step_account
+from profiler_kit.diagnosis.step_savings import SERIOUS, StepSavings
 from profiler_kit.records.claims import PEAK
 from profiler_kit.records.report import SEVERITIES, Finding, Report, Severity, TraceReport
-from profiler_kit.records.traces import Saving
-
-if TYPE_CHECKING:
-    from profiler_kit.simulation.step_model import Change, StepModel
 
 # Savings that differ by less than this are about the same: severity and weight decide.
 TIE: Final = 0.05
@@ -42,39 +39,6 @@ MIN_ADDED_SHARE: Final = 0.03
 # Neither does one of which earlier findings explain more than this part, unless much of the step is left.
 MAX_EXPLAINED_PART: Final = 0.5
 LARGE_ADDED_SHARE: Final = 0.25
-SERIOUS: Final = ("high", "medium")
-
-
-class StepSavings:
-    """The savings of findings, as shares of the step without the profiler.
-
-    Of several traces, the largest counts: a finding is about the trace that it affects most.
-    """
-
-    def __init__(self, models: Sequence[StepModel]) -> None:
-        self._models = models
-
-    def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
-        """Return the share of the step that goes with `finding`, once `after` is repaired."""
-        gone = [change_of(repaired) for repaired in after]
-        return max(model.saving(change_of(finding), gone) for model in self._models)
-
-    def claimed_share(self, finding: Finding, others: Sequence[Finding]) -> float:
-        """Return the part of the work of `finding` that `others` claim as well."""
-        claims = [claim for other in others for claim in other.claims]
-        return max(model.claimed_share(finding.claims, claims) for model in self._models)
-
-    def saving(self, finding: Finding) -> Saving:
-        """Return the saving of `finding` alone, and its range over the possible costs of the profiler."""
-        usual, *others = max(model.savings(change_of(finding)) for model in self._models)
-        return Saving(median=usual, low=min(usual, *others), high=max(usual, *others))
-
-
-def change_of(finding: Finding) -> Change:
-    """Return what the repair of `finding` changes in a step."""
-    from profiler_kit.simulation.step_model import Change  # reads arrays, which a saved report does not need
-
-    return Change(finding.claims, (1.0 - finding.keeps) * finding.weight)
 
 
 def rank(
@@ -97,20 +61,25 @@ def rank(
     levels = {rule: REASONS.index(topic) for rule, topic in topics.items() if topic in REASONS}
     alone = {finding.rule: account.share(finding) for finding in with_claims}
     ordered: list[Finding] = []
+    placed: set[int] = set()  # the identities of findings that are in the order, or symptoms of one that is
     for about_peak, is_serious in itertools.product((False, True), (True, False)):
         remaining = [
             finding
             for finding in with_claims
             if (PEAK in finding.claims) is about_peak and (finding.severity in SERIOUS) is is_serious
         ]
-        while remaining:
+        while remaining := [finding for finding in remaining if id(finding) not in placed]:
             repaired = [finding for finding in ordered if finding.saving is not None]
             amounts = [_amount(finding, account, savings, repaired) for finding in remaining]
             i = _cause_of(_largest(remaining, amounts), remaining, levels)
-            added = amounts[i]
-            share = account.share(remaining[i]) if remaining[i].saving is None else added
-            finding = replace(remaining[i], share=share)
-            account.add(remaining.pop(i))
+            finding, added, parts = remaining[i], amounts[i], [remaining[i]]
+            if savings is not None:
+                others = [item for item in with_claims if id(item) not in placed and item is not finding]
+                finding, parts = savings.one_repair(finding, others)
+                added = _amount(finding, account, savings, repaired) if finding.symptoms else added
+            placed |= set(map(id, parts))
+            finding = replace(finding, share=account.share(finding) if finding.saving is None else added)
+            account.add(finding)
             is_place = levels.get(finding.rule, 0) > 0
             # of a report, the other findings may advise what was measured
             is_minor = isinstance(report, TraceReport) or (is_place and bool(account.cells))

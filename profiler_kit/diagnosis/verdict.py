@@ -197,15 +197,9 @@ def _how_to_record(report: Report | TraceReport) -> str:
 
 
 def _main_cause(findings: tuple[Finding, ...]) -> int | None:
-    """Return the number of the finding that explains most, if it explains enough.
-
-    A note is it only if no other finding explains as much.
-    """
-    topics = {rule.name: rule.topic for rule in all_rules()}
-    numbers = [i for i, finding in enumerate(findings, start=1) if _is_cause(finding)]
-    causes = [i for i in numbers if topics.get(findings[i - 1].rule) != "note"]
-    notes = [i for i in numbers if i not in causes]
-    return max(causes[:1] + notes, key=lambda i: findings[i - 1].share or 0.0, default=None)
+    """Return the number of the finding that explains most, if it explains enough; a note does not."""
+    notes = {rule.name for rule in all_rules() if rule.topic == "note"}
+    return next((i for i, item in enumerate(findings, start=1) if _is_cause(item) and item.rule not in notes), None)
 
 
 def _first_serious(findings: tuple[Finding, ...]) -> int | None:
@@ -345,7 +339,7 @@ def _cause(report: Report | TraceReport, step: _Step | None, cause: int | None, 
         finding = findings[cause - 1]
         rule = next((rule for rule in all_rules() if rule.name == finding.rule), None)
         topic = rule.topic if rule is not None else ""
-        if topic in ("reading", "note") or finding.severity == "low":  # nothing that has to be repaired
+        if topic == "reading" or finding.severity == "low":  # nothing that has to be repaired
             prefix = "Read first" if topic == "reading" else "Largest part"
             yield f"{prefix}: {_clause(finding.title)} [{cause}]."
             return

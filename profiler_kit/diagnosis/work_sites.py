@@ -33,12 +33,17 @@ def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
     Of places that save about the same, a function comes first. An operator, or all work without a backward pass,
     is left out if a single function or loop saves most of the same.
     """
-    removable = [site for site in sites if _is_removable(site) and site.saving.median >= least]
-    exact = max(
-        (site.saving.median for site in sites if (site in removable and _is_exact(site)) or _is_loop(site)), default=0.0
-    )
+    removable = [site for site in sites if _is_removable(site)]
+    exact = max((site.saving.median for site in removable if _is_exact(site)), default=0.0)
     named = [site for site in removable if _is_exact(site) or exact < MIN_EXACT_PART * site.saving.median]
-    return sorted(named, key=lambda site: (-round(_certain_saving(site), 2), not site.source, not site.call))
+    named.sort(key=lambda site: (-round(_certain_saving(site), 2), not site.source, not site.call))
+    return [site for site in named if site.saving.median >= least]
+
+
+def removable_places(sites: Sequence[WorkSite]) -> list[WorkSite]:
+    """Return the single places and loops that are not the model's purpose, smallest saving first."""
+    places = [site for site in sites if _is_removable(site) and site.has_gradient]
+    return sorted(places, key=lambda site: site.saving.median)
 
 
 def _certain_saving(site: WorkSite) -> float:
@@ -47,28 +52,20 @@ def _certain_saving(site: WorkSite) -> float:
 
 
 def _is_exact(site: WorkSite) -> bool:
-    return bool(site.source or site.call)
+    return bool(site.source or site.call or site.loop)
 
 
 def _is_removable(site: WorkSite) -> bool:
+    if site.loop:
+        return site.phase not in OWN_RULES  # its first round stays
     is_step = site.launch_share > MAX_LAUNCH_SHARE or site.saving.median > MAX_SAVING
     is_layer = bool(site.row) and site.rounds > 1.0  # a row in several places is a part of a layer
-    has_own_rule = site.phase in OWN_RULES or site.loop or site.repeated
+    has_own_rule = site.phase in OWN_RULES or site.repeated
     if has_own_rule or is_step or is_layer or site.product_share > MAX_PRODUCT_SHARE:
         return False
     if site.operator:
         return not site.launches or site.saving.median >= MIN_OPERATOR_SAVING
     return _is_exact(site) or bool(site.row) or not site.has_gradient
-
-
-def _is_loop(site: WorkSite) -> bool:
-    return bool(site.loop) and site.phase not in OWN_RULES
-
-
-def largest_loop(sites: Sequence[WorkSite], least: float) -> WorkSite | None:
-    """Return the loop that saves most, and at least the share `least`; None if there is none."""
-    loops = [site for site in sites if _is_loop(site) and site.saving.median >= least]
-    return max(loops, key=lambda site: site.saving.median, default=None)
 
 
 def rows_with(sites: Sequence[WorkSite], operator: str) -> list[WorkSite]:

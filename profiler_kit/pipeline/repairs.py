@@ -25,7 +25,7 @@ def with_repair(timeline: StepTimeline, findings: Sequence[Finding], model: Step
     number, first = next(((n, finding) for n, finding in saving if _saved(finding) >= MIN_SAVING), (0, None))
     if first is None or model is None:
         return timeline
-    from profiler_kit.diagnosis.ranking import change_of
+    from profiler_kit.diagnosis.step_savings import change_of
     from profiler_kit.simulation.repaired_step import repaired_step
 
     repair = repaired_step(model, change_of(first), number)

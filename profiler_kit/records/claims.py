@@ -11,7 +11,20 @@ from profiler_kit.records.traces import IDLE_CAUSES, IdleCause
 
 Pool = Literal["busy", "idle", "host", "site", "peak"]
 Kind = Literal[
-    "", "cause", "phase", "module", "kernel", "function", "call", "operator", "loop", "row", "repeated", "gradient"
+    "",
+    "cause",
+    "wait",
+    "long",
+    "phase",
+    "module",
+    "kernel",
+    "function",
+    "call",
+    "operator",
+    "loop",
+    "row",
+    "repeated",
+    "gradient",
 ]
 
 POOLS: Final[tuple[Pool, ...]] = get_args(Pool)
@@ -19,6 +32,8 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 # Idle time in which the device waits for the host, not for another device or stream.
 HOST_CAUSES: Final = frozenset(IDLE_CAUSES) - {"communication", "another stream"}
+# Idle time that goes with the host's waits for the device: without them, the host launches ahead.
+WAIT_CAUSES: Final = frozenset[str](("synchronization", "op dispatch", "python", "launch latency"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +42,9 @@ class Claim:
 
     - `pool`: ``busy``, work; ``idle``, idle time; ``host``, idle time in which the device waits for the host; ``site``, all work,
       launches and waits of one place of the program; ``peak``, peak memory.
-    - `kind`, `name`: the part of it: the cause of idle time; a phase, a module with its children, or a kernel; a function, a
-      call with all that it calls, an operator, a phase or a module alone as the place. Empty for all of it.
+    - `kind`, `name`: the part of it: the host's waits for the device; gaps of a cause that are longer than those between
+      launches; the cause of idle time; a phase, a module with its children, or a kernel; a function, a call with all that it
+      calls, an operator, a phase or a module alone as the place. Empty for all of it.
     """
 
     pool: Pool
@@ -42,7 +58,9 @@ class Claim:
     def covers(self, kind: Kind, name: str) -> bool:
         """Return whether the cause, phase, module ... called `name` is a part of the claim."""
         if kind == "cause":
-            return name in HOST_CAUSES if self.pool == "host" else self.pool == "idle" and self.name in ("", name)
+            if self.pool == "host":
+                return name in (WAIT_CAUSES if self.kind == "wait" else HOST_CAUSES) and self.name in ("", name)
+            return self.pool == "idle" and self.name in ("", name)
         if self.pool not in ("busy", "site") or (self.kind and kind != self.kind):
             return False
         return (
@@ -56,11 +74,17 @@ BUSY: Final = Claim("busy")
 IDLE: Final = Claim("idle")
 HOST: Final = Claim("host")
 PEAK: Final = Claim("peak")
+WAITS: Final = Claim("host", "wait")
 
 
 def idle_claims(*causes: IdleCause) -> tuple[Claim, ...]:
     """Return a claim on the idle time of each cause."""
     return tuple(Claim("idle", "cause", cause) for cause in causes)
+
+
+def long_claims(*causes: IdleCause) -> tuple[Claim, ...]:
+    """Return a claim on the long gaps of each cause: those of calls that are not launches."""
+    return tuple(Claim("host", "long", cause) for cause in causes)
 
 
 def phase_claims(*phases: str) -> tuple[Claim, ...]:

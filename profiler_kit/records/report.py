@@ -96,6 +96,21 @@ class Remedy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Symptom:
+    """What goes with the repair of a finding: another finding, or the place of the program that most of it belongs to.
+
+    - `rule`: of the other finding; empty for a place. `title`: its title, or the place in words.
+    - `claims`, `weight`, `keeps`: as of a finding.
+    """
+
+    rule: str
+    title: str
+    claims: tuple[Claim, ...]
+    weight: float
+    keeps: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """The result of a rule: sentences, and the numbers behind them.
 
@@ -114,6 +129,7 @@ class Finding:
       save once the findings before it are repaired.
     - `keeps`: the part of the claimed time that is left after the repair: half of it, where a type of half the size is used.
     - `saving`: what the step would save once the finding is repaired, from the replay of its trace; None without a trace.
+    - `symptoms`: what the same repair removes; `saving` is that of all of it.
     """
 
     rule: str
@@ -133,6 +149,7 @@ class Finding:
     remedy: Remedy | None = None
     saving: Saving | None = None
     keeps: float = 0.0
+    symptoms: tuple[Symptom, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

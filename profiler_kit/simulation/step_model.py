@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from profiler_kit.attribution.busy_time import event_devices
 from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline, gaps_within
+from profiler_kit.attribution.host_activity import LONG_GAP_NS
 from profiler_kit.attribution.host_time import host_waits
-from profiler_kit.attribution.result import Attribution
-from profiler_kit.records.claims import Claim
+from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
+from profiler_kit.records.claims import WAITS, Claim
 from profiler_kit.records.families import is_product_family
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
 from profiler_kit.simulation.changes import drop_waits, remove, remove_work, shorten
@@ -36,13 +37,15 @@ from profiler_kit.traces.table import NONE, Bytes
 _REMOVED_PART: Final = 0.1
 USUAL: Final = 0  # the index of the profiler's usual cost
 _SYNCHRONIZATION: Final = CAUSE_NUMBERS["synchronization"]
+_TRANSFER: Final = PHASE_NUMBERS["transfer"]  # a wait for the copy of a batch is that of the copy
 
 
 class Change(NamedTuple):
-    """A change of the step: the parts that it affects, and the share of the traced step that goes."""
+    """A change of the step: the parts that it affects, and the share of the traced step that goes. `others`: changes with it."""
 
     claims: tuple[Claim, ...]
     share: float
+    others: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +55,7 @@ class Labels:
     Of device nodes: `phase`, `module` and `kernel` are numbers in `PHASE_NUMBERS`, `modules` and `kernels`; `is_product`:
     convolutions, matrix products, attention and recurrent layers; `busy_ns` is the
     time of the traced step that counts for the node. `idle_ns[cause, node]`: of host nodes, the idle time of the device that
-    the node caused. `places`: the places of the program.
+    the node caused; `long_ns`: the part of it in gaps of at least `LONG_GAP_NS`. `places`: the places of the program.
     """
 
     modules: tuple[str, ...]
@@ -63,6 +66,7 @@ class Labels:
     is_product: Mask
     busy_ns: Ints
     idle_ns: NDArray[np.float32]
+    long_ns: NDArray[np.float32]
     places: Places
 
     def column(self, claim: Claim) -> tuple[Ids | Bytes, Sequence[str]]:
@@ -113,20 +117,36 @@ class StepModel:
         """Return the steps without the profiler after `change`."""
         return self._without(self.untraced[USUAL], change)
 
+    def removed_ns(self, change: Change) -> Ints:
+        """Return the work of each node that goes with `change`."""
+        graph = self.untraced[USUAL]
+        removed: Ints = np.maximum(graph.duration_ns - self._without(graph, change).duration_ns, 0)
+        return removed
+
+    def shared_part(self, removed_ns: Ints, other_ns: Ints) -> float:
+        """Return the part of the work `removed_ns` that surely goes with the work `other_ns` as well.
+
+        Of a node of 10 us from which one takes 8 and the other 5, at least 3 go with both.
+        """
+        shared = np.maximum(removed_ns + other_ns - self.untraced[USUAL].duration_ns, 0)
+        return int(shared.sum()) / max(int(removed_ns.sum()), 1)
+
     def _without(self, graph: Graph, change: Change) -> Graph:
+        for other in change.others:
+            graph = self._without(graph, other)
         if sites := [claim for claim in change.claims if claim.pool == "site"]:
             for claim in sites:
                 graph = self._without_place(graph, self.labels.places.place(claim.kind, claim.name))
-            return graph
-        causes = claimed_causes(change.claims)
-        device = self.claimed_work(change.claims)
-        claimed_ns = float(self.labels.busy_ns[device].sum()) + float(self.idle_ns[causes].sum())
+            return graph if WAITS not in change.claims else self._without_waits(graph)
+        device, idle_ns = self.claimed_work(change.claims), self._claimed_idle(change.claims)
+        claimed_ns = float(self.labels.busy_ns[device].sum()) + float(idle_ns.sum())
         if claimed_ns <= 0:
             return graph
         part = min(1.0, change.share * self.span_ns / claimed_ns)
-        if causes and (idle_ns := self.labels.idle_ns[causes].sum(axis=0)).any():
-            graph = self._less_host_work(graph, idle_ns * part)
-        if _SYNCHRONIZATION in causes:
+        graph = self._less_host_work(graph, idle_ns * part)
+        if WAITS in change.claims:
+            graph = self._without_waits(graph)
+        elif any(claim.covers("cause", "synchronization") for claim in change.claims):
             graph = drop_waits(graph, np.flatnonzero(self.labels.idle_ns[_SYNCHRONIZATION] > 0))
         nodes = np.flatnonzero(device)
         if not len(nodes):
@@ -134,6 +154,20 @@ class StepModel:
         if 1.0 - part < _REMOVED_PART:
             return remove(graph, nodes)
         return shorten(graph, nodes, ((1.0 - part) * graph.duration_ns[nodes]).astype(np.int64))
+
+    def _without_waits(self, graph: Graph) -> Graph:
+        return drop_waits(graph, np.flatnonzero(~self.traced.is_device & (self.phase != _TRANSFER)))
+
+    def _claimed_idle(self, claims: Sequence[Claim]) -> NDArray[np.float32]:
+        """Return the idle time of each host node that `claims` name. Of waits, it is that in them: the replay shows the rest."""
+        labels, result = self.labels, np.zeros(len(self.labels.phase), np.float32)
+        for cause, number in CAUSE_NUMBERS.items():
+            covering = {claim.kind for claim in claims if claim.covers("cause", cause)}
+            if covering - {"wait", "long"} or (covering and number == _SYNCHRONIZATION):
+                result += labels.idle_ns[number]
+            elif "long" in covering:
+                result += labels.long_ns[number]
+        return result
 
     def _less_host_work(self, graph: Graph, traced_ns: NDArray[np.float32] | Ints) -> Graph:
         """Return `graph` with host work that took `traced_ns` in the trace taken out."""
@@ -176,12 +210,6 @@ class StepModel:
         """Return which nodes belong to a part of the work, or to a place of the program."""
         numbers, names = self.labels.column(claim)
         return np.isin(numbers, [i for i, name in enumerate(names) if claim.covers(claim.kind, name)])
-
-
-def claimed_causes(claims: Sequence[Claim]) -> list[int]:
-    """Return the numbers of the causes of idle time that `claims` name."""
-    causes = CAUSE_NUMBERS.items()
-    return sorted(number for cause, number in causes if any(claim.covers("cause", cause) for claim in claims))
 
 
 def step_model(
@@ -247,10 +275,11 @@ def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, 
     # the time before the first device work and after the last counts too: a step may begin with a wait for data
     gaps = gaps_within(attribution, Intervals(np.array([start]), np.array([end])), positions, host_waits(attribution))
     ns, begin, finish = gaps.ns, gaps.start - trace.origin_ns, gaps.end - trace.origin_ns
-    idle = np.zeros((len(IDLE_CAUSES), len(position)), np.float32)
-    host = np.flatnonzero(~is_device)
+    idle, long = np.zeros((2, len(IDLE_CAUSES), len(position)), np.float32)
+    host, is_long = np.flatnonzero(~is_device), finish - begin >= LONG_GAP_NS
     for cause in range(len(IDLE_CAUSES)):
-        idle[cause, host] = _part_inside(begin, finish, ns[cause], trace.begin_ns[host], trace.end_ns[host])
+        for column, gap_ns in ((idle, ns[cause]), (long, np.where(is_long, ns[cause], 0))):
+            column[cause, host] = _part_inside(begin, finish, gap_ns, trace.begin_ns[host], trace.end_ns[host])
     busy = np.append(timeline.event_busy_ns, 0)[position]
     kernels = tuple(table.names[i] if i != NONE else "" for i in used.tolist())
     is_product = np.array([is_product_family(classify(kernel).family) for kernel in kernels])[number.reshape(-1)]
@@ -263,6 +292,7 @@ def _labels(attribution: Attribution, trace: TraceGraph) -> tuple[Labels, Ints, 
         is_product=is_product,
         busy_ns=busy,
         idle_ns=idle,
+        long_ns=long,
         places=places_of(attribution, trace, is_product),
     )
     totals = ns.sum(axis=1)

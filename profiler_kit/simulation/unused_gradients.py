@@ -8,8 +8,8 @@ An accumulation either stores a gradient where there was none (it is *new*), or 
 - A new gradient that no optimizer step lists before a later pass stores a new one again was dropped. Profilers list the
   tensors of an operator up to a length; a longer list may hold any of them.
 
-Behind the last accumulation of a pass that is used, the whole pass is unused. Before it, used gradients may come through the
-same operators, and only the accumulations themselves count.
+Behind the last accumulation of a pass that is used, the whole pass is unused. Before it, used gradients come through the same
+nodes: of a node whose accumulations are all unused, the gradients of its parameters are unused, and that of its input is not.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import numpy as np
 
 from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
+from profiler_kit.simulation.parameter_gradients import ParameterGradients
 from profiler_kit.traces.names import NODE_PREFIX, OPTIMIZER_STEP, accumulates
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 
@@ -53,13 +54,15 @@ def unused_gradients(attribution: Attribution) -> Mask:
     The gradients of a step that differentiates gradients do not count: its passes cannot be told apart.
     """
     node, optimizer = _outer_nodes(attribution), _optimizer_steps(attribution)
-    is_unused = np.zeros(len(node) + 1, np.bool_)
+    is_unused, inside = np.zeros(len(node) + 1, np.bool_), np.zeros(len(node), np.bool_)
     if len(optimizer) >= max(len(attribution.steps), 1) and not differentiates_gradients(attribution):
         passes = list(_passes(attribution, node))
+        gradients = ParameterGradients.of(attribution, node)
         for of_pass, unused in zip(passes, _unused(attribution, passes, optimizer), strict=True):
             is_unused[_without_use(of_pass, unused)] = True
-    inside: Mask = is_unused[node]
-    return inside
+            for of_node in _nodes_without_used(of_pass, unused, gradients):
+                inside[gradients.work(of_node)] = True
+    return inside | is_unused[node]
 
 
 def differentiates_gradients(attribution: Attribution) -> bool:
@@ -193,3 +196,15 @@ def _without_use(item: _Pass, unused: Mask) -> Ids:
     used = np.flatnonzero(item.accumulates & ~unused)
     behind = np.arange(len(item.nodes)) > (used[-1] if len(used) else len(item.nodes))
     return item.nodes[unused | (behind & bool(unused.any()))]
+
+
+def _nodes_without_used(item: _Pass, unused: Mask, gradients: ParameterGradients) -> Iterator[int]:
+    """Yield the nodes of a pass of which all accumulations are unused, those behind views of a gradient included."""
+    source, stored = NONE, list[bool]()
+    for node, is_stored, is_unused in zip(item.nodes.tolist(), item.accumulates.tolist(), unused.tolist(), strict=True):
+        if is_stored:
+            stored.append(is_unused)
+        elif gradients.computes(node):
+            if stored and all(stored):
+                yield source
+            source, stored = node, []

@@ -209,10 +209,9 @@ def test_a_device_that_was_recorded_in_part(tmp_path: Path, missing: int, severi
 
 def test_missing_kernels_are_the_cause_of_the_idle_time_that_they_leave(tmp_path: Path) -> None:
     events = [e for e in training() if e["cat"] != "kernel" or e["args"]["correlation"] % 6 not in (3, 4)]
-    first, *others = report(tmp_path, events).findings
+    first, *_ = report(tmp_path, events).findings
     assert (first.rule, first.severity, first.claims) == ("device_not_recorded", "medium", idle_claims("unknown"))
     assert first.share == pytest.approx(0.34, abs=0.01)
-    assert [other.severity for other in others if other.rule == "unknown_idle"] == ["low"]
 
 
 def test_one_of_two_traces_without_its_device(tmp_path: Path) -> None:

@@ -111,12 +111,6 @@ def test_an_incomplete_trace_with_launches_is_not_to_be_recorded_with_the_host()
     assert "ProfilerActivity.CPU" in finding(replace(partial, linked=0), "partial_trace").advice
 
 
-def test_unknown_idle_time_asks_for_the_host_only_where_it_is_missing() -> None:
-    case = trace(phases={"other": (None, 40.0, 0.0)}, idle={("unknown", "other"): 60.0}, events=1000)
-    assert "ProfilerActivity" not in finding(replace(case, linked=1000), "unknown_idle").advice
-    assert "ProfilerActivity" in finding(replace(case, linked=0), "unknown_idle").advice
-
-
 def test_stacks_are_asked_for_only_where_they_are_missing() -> None:
     case = trace(
         phases={"forward": (100.0, 100.0, 0.0)},
@@ -125,17 +119,6 @@ def test_stacks_are_asked_for_only_where_they_are_missing() -> None:
     case = replace(case, **steps(3, 33.0, 33.0))
     assert "with_stack=True" in finding(case, "dominant_layer").advice
     assert "with_stack" not in finding(replace(case, with_stack=True), "dominant_layer").advice
-
-
-def test_time_between_operators_always_has_a_finding() -> None:
-    case = trace(
-        phases={"forward": (77.0, 77.0, 0.0)},
-        idle={("python", "forward"): 19.0, ("waiting for data", "data"): 4.0},
-        clock="host",
-        devices=(),
-    )
-    title = finding(replace(case, device_events=0, kernels=()), "unknown_idle").title
-    assert title == "Time outside operators without a main cause: 23.0 % of the time"
 
 
 def test_one_rank_states_the_rate_and_asks_for_the_other_ranks() -> None:

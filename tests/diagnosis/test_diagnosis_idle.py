@@ -387,33 +387,6 @@ def test_compilation_and_recompilation() -> None:
     assert "recompilation" not in {finding.rule for finding in diagnose_traces(traces(dynamic))}
 
 
-def test_idle_time_of_a_fifth_always_has_a_finding() -> None:
-    case = trace(phases={"forward": (100.0, 38.0, 0.0)}, idle={("unknown", "forward"): 62.0})
-    finding = found(case)["unknown_idle"]
-    assert "62.0 %" in finding.title
-    assert texts(finding.claims) == ("idle:unknown",)
-    small = trace(
-        phases={"forward": (100.0, 79.0, 0.0)},
-        idle={("unknown", "forward"): 8.0, ("op dispatch", "forward"): 9.0, ("synchronization", "forward"): 4.0},
-    )
-    whole = {finding.rule: finding for finding in diagnose_traces(traces(small))}
-    assert whole["unknown_idle"].severity == "low"
-    assert whole["unknown_idle"].weight == pytest.approx(0.21)
-
-
-def test_activities_of_causes_with_a_rule_are_not_listed_for_the_rest() -> None:
-    case = trace(
-        phases={"forward": (1.0, 40.0, 0.0)},
-        idle={("waiting for data", "forward"): 45.0, ("unknown", "forward"): 15.0},
-        activities=(
-            activity("enumerate(DataLoader)#_Iter.__next__", 45.0, phase="data", launched=True),
-            activity("Optimizer.step#SGD.step", 9.0, phase="optimizer", launched=True),
-        ),
-    )
-    rest = next(finding for finding in diagnose_traces(traces(case)) if finding.rule == "unknown_idle")
-    assert "Meanwhile the host was in Optimizer.step#SGD.step (9 ms)." in rest.explanation
-
-
 def test_allocation_in_the_loop() -> None:
     case = trace(
         phases={"forward": (100.0, 80.0, 0.0)},

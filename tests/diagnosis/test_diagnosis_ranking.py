@@ -206,6 +206,9 @@ class Replayed:
         low, median, high = self.savings[finding.rule]
         return Saving(median=median, low=low, high=high)
 
+    def one_repair(self, first: Finding, others: Sequence[Finding]) -> tuple[Finding, list[Finding]]:
+        return first, [first]
+
     def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
         gone = sum(self.overlaps.get((earlier.rule, finding.rule), 0.0) for earlier in after)
         return (1 - gone) * self.savings[finding.rule][1]

@@ -87,19 +87,6 @@ def test_the_largest_part_is_the_bound(idle: Idle, phases: Phases, bound: str) -
     assert judged(traces(trace(idle=idle, phases=phases))).bound == bound
 
 
-def test_a_note_is_the_main_cause_where_it_explains_most_and_its_share_is_not_repeated() -> None:
-    report = traces(
-        trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("unknown", "forward"): 40.0, ("python", "forward"): 20.0})
-    )
-    unknown = finding("unknown_idle", "", 0.4, "idle:unknown", title="Idle time of unknown cause: 40.0 % of the time")
-    python = finding("host_overhead", "", 0.2, "idle:python", title="The device waits for Python")
-    busy = finding("dominant_layer", "", 0.4, "busy", title="One layer takes the device time")
-    assert judged(report, unknown, python).cause == 1
-    assert judged(report, replace(unknown, severity="low"), python).cause == 2
-    assert judged(report, unknown, busy).cause == 2
-    assert "Largest part: Idle time of unknown cause: 40.0 % of the time [1]." in judged(report, unknown).sentences
-
-
 def test_times_of_replayed_kernels_are_not_judged() -> None:
     report = traces(replace(host_only(), hardware_counters=True))
     assert judged(report).sentences == (

@@ -51,13 +51,11 @@ def test_a_loader_in_the_training_process_starves_the_device_and_workers_feed_it
     assert 280_000_000 <= waited[0] - waited[1] <= 288_000_000
 
 
-def test_a_full_launch_queue_makes_the_hosts_clock_lie() -> None:
+def test_a_full_launch_queue_is_no_fault() -> None:
     trace, findings = said("hta/ns_resolution_resnet_ddp_v100.json.gz")
-    assert "launch_queue_full" in [finding.rule for finding in findings]
     assert trace.queue is not None
     assert trace.queue.full
-    full = next(finding for finding in findings if finding.rule == "launch_queue_full")
-    assert all(part in full.explanation for part in ("35.12 ms", "95.7 ms", "95.62 ms"))
+    assert "wrong_phase" not in [finding.rule for finding in findings]
 
 
 def test_what_is_no_trace_is_said_in_a_sentence() -> None:

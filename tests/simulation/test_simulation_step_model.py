@@ -11,7 +11,7 @@ from inspection_traces import ENGINE, MAIN, Event, call, kernel, launch, mark, n
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.launch_sites import launch_sites
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.diagnosis.ranking import StepSavings
+from profiler_kit.diagnosis.step_savings import StepSavings
 from profiler_kit.diagnosis.work_sites import removable_sites
 from profiler_kit.records.claims import claim_of_text, idle_claims, kernel_claims
 from profiler_kit.records.report import Finding

@@ -6,21 +6,32 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from inspection_traces import ENGINE, kernel, launch, mark, node, op, table
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from profiler_kit.attribution.engine import attribute
+from profiler_kit.simulation.parameter_gradients import ParameterGradients
 from profiler_kit.simulation.unused_gradients import unused_gradients
 from profiler_kit.traces.names import NODE_PREFIX
 from profiler_kit.traces.reader import read
+from profiler_kit.traces.table import NONE
 
 STEPS = 3
 
 
 def counted(step: Callable[[], None], path: Path) -> tuple[int, int]:
     """The unused and all evaluations of autograd nodes per step."""
+    unused, names = unused_names(step, path)
+    nodes = [name.startswith(NODE_PREFIX) for name in names]
+    return sum(node and is_unused for node, is_unused in zip(nodes, unused, strict=True)) // STEPS, sum(nodes) // STEPS
+
+
+def unused_names(step: Callable[[], None], path: Path) -> tuple[list[bool], list[str]]:
+    """Which host events of `STEPS` steps are unused backward work, and the names of all."""
     plan = schedule(wait=0, warmup=1, active=STEPS, repeat=1)
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True, schedule=plan) as recorded:
         for _ in range(1 + STEPS):
@@ -30,9 +41,7 @@ def counted(step: Callable[[], None], path: Path) -> tuple[int, int]:
     attribution = attribute(read(path / "trace.json"))
     table, rows = attribution.table, attribution.host.rows
     names = [table.names[i] for i in table.name[rows].tolist()]
-    unused = unused_gradients(attribution).tolist()
-    nodes = [at for at, name in enumerate(names) if name.startswith(NODE_PREFIX)]
-    return sum(unused[at] for at in nodes) // STEPS, len(nodes) // STEPS
+    return unused_gradients(attribution).tolist(), names
 
 
 def network(*sizes: int) -> nn.Sequential:
@@ -83,7 +92,7 @@ def test_a_generator_that_the_critic_does_not_train(is_detached: bool, tmp_path:
 
 
 def test_gradients_of_a_critic_on_the_way_to_its_generator(tmp_path: Path) -> None:
-    """Only their accumulation is unused: the generator's gradients come through the critic."""
+    """The generator's gradients come through the critic: of each of its layers, a product and the sum of the bias are unused."""
     generator, critic, z = network(4, 32, 8), network(8, 6, 1), torch.randn(2, 4)
     of_generator, of_critic = optimizer_of(generator), optimizer_of(critic)
 
@@ -95,7 +104,36 @@ def test_gradients_of_a_critic_on_the_way_to_its_generator(tmp_path: Path) -> No
         (-critic(generator(z)).mean()).backward()
         of_generator.step()
 
-    assert counted(step, tmp_path)[0] == len(list(critic.parameters()))
+    unused, names = unused_names(step, tmp_path)
+    of_step = [name for name, is_unused in zip(names, unused, strict=True) if is_unused]
+    assert sum(name.startswith(NODE_PREFIX) for name in of_step) == STEPS * len(list(critic.parameters()))
+    assert (of_step.count("aten::mm"), of_step.count("aten::sum")) == (STEPS * 2, STEPS * 2)
+    assert names.count("aten::mm") == STEPS * (3 + 4 + 3), (
+        "the first layer of each network needs no gradient of its input"
+    )
+
+
+def test_a_convolution_launches_the_gradients_of_input_and_weight_in_one_operator(tmp_path: Path) -> None:
+    events = [
+        mark("ProfilerStep#1", 0, 100),
+        node("ConvolutionBackward0", 10, 60, 1),
+        op("aten::convolution_backward", 12, 50, thread=ENGINE),
+        launch(1, 20, 21, thread=ENGINE),
+        kernel("cudnn::detail::dgrad_engine<float>", 22, 30, 1),
+        launch(2, 30, 31, thread=ENGINE),
+        kernel("cudnn::detail::wgrad_alg0_engine<float>", 32, 40, 2),
+        op("aten::sum", 56, 59, thread=ENGINE),
+    ]
+    attribution = attribute(table(tmp_path, events))
+    host = attribution.host
+    names = [attribution.table.names[i] for i in attribution.table.name[host.rows].tolist()]
+    (outer,) = [i for i, name in enumerate(names) if name.endswith("ConvolutionBackward0")]
+    of_node = np.where(host.thread == host.thread[outer], outer, NONE).astype(np.int32)
+    gradients = ParameterGradients.of(attribution, of_node)
+    assert gradients.computes(outer)
+    assert [(names[i], int(host.start_ns[i] - host.start_ns[outer]) // 1000) for i in gradients.work(outer)] == [
+        ("cudaLaunchKernel", 20), ("aten::sum", 46),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])

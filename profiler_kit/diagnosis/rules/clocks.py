@@ -1,4 +1,4 @@
-"""Times on the host that mislead: of phases, and while the launch queue is full."""
+"""Times on the host that mislead about phases."""
 
 from __future__ import annotations
 
@@ -198,83 +198,7 @@ A launch returns immediately, and the host waits at the first line that needs a 
 phase that launched the kernel. The rule does not cover CPUs: they do not queue work, and both clocks agree.
 
 In a trace, the host time of each phase replaces the stopwatch. The same limit holds if the host waits for the device for at least
-{limit_percent(MIN_WAIT_SHARE)} of the phase. If the launch queue is full, waits occur everywhere (rule `launch_queue_full`).
-""",
-    topic="reading",
-    steps=idle_steps,
-)
-
-
-# A step mark on the host that is shorter than this share of the device's step is worth a sentence.
-AGREEING_STEP_SHARE: Final = 0.8
-
-
-def _launch_queue(report: Report | TraceReport, step: StepWork) -> StepPart | None:
-    queue = step.trace.queue
-    if not step.on_device or queue is None or not (queue.full or queue.growing):
-        return None
-    depth = plural(queue.max_depth, "launch", "launches")
-    return StepPart(
-        ns=queue.delay_ns,
-        share_name="",
-        most="low" if queue.full else "info",
-        title=f"The launch queue is full ({depth}): times on the host do not show the time of the work"
-        if queue.full
-        else f"The host runs ahead by up to {depth}: times on the host are shorter than the work",
-        sentences=(
-            f"Half of the kernels start more than {text(queue.delay_ns, 'ns')} after their launch.",
-            f"The queue holds up to {depth}, and it is full: the host waited {text(queue.blocked_ns, 'ns')} for a free slot, at "
-            "arbitrary lines of the loop."
-            if queue.full
-            else f"The queue holds up to {depth}, and it was still growing when the trace ended.",
-            _largest_difference(step.trace),
-            _step_marks(step.trace),
-        ),
-        advice="Compare phases by device time. To time them in your own code, use torch.cuda.Event, or call {code} before and "
-        "after. Record more warm-up steps, so that the queue reaches its steady state.",
-        code="torch.cuda.synchronize()",
-        measures=(
-            ("maximum depth of the launch queue", queue.max_depth, "count"),
-            ("median delay of a launch", queue.delay_ns, "ns"),
-            ("wait for a free slot", queue.blocked_ns, "ns"),
-        ),
-        weight=0.0,
-        claims=(),
-    )
-
-
-def _largest_difference(trace: TraceSummary) -> str:
-    """Return a sentence about the phase with the largest difference between host time and device time."""
-    timed = [timing for timing in trace.step_phases if timing.host_ns and timing.kernel_ns]
-    if not timed:
-        return ""
-    widest = max(timed, key=lambda timing: abs((timing.host_ns or 0) - timing.kernel_ns))
-    host, device = text(widest.host_ns, "ns"), text(widest.kernel_ns, "ns")
-    return f"The host shows {host} for {phase_name(widest.phase)}, the device {device}."
-
-
-def _step_marks(trace: TraceSummary) -> str:
-    """Return a sentence that compares step marks on the host with the device's step; empty if they agree."""
-    marks = [step.host_ns for step in trace.working_steps]
-    if not marks or not trace.step_ns or min(marks) > AGREEING_STEP_SHARE * trace.step_ns:
-        return ""
-    low, high = text(min(marks), "ns"), text(max(marks), "ns")
-    return f"Step marks on the host last {low} to {high}; a step takes the device {text(trace.step_ns, 'ns')}."
-
-
-LAUNCH_QUEUE_FULL = step_rule(
-    "launch_queue_full",
-    _launch_queue,
-    Shares(0.0),
-    """
-Fires for a trace in which the launch queue is full or still growing.
-
-- `low`: the queue is full. Launches are slow again and again while the queue is at its maximum depth (about 1,024 launches on
-  CUDA, more on ROCm), because each waits for a free slot. A stopwatch around a line of Python then shows the time of kernels
-  that were launched many lines earlier.
-- `info`: the queue still grows when the trace ends. Times on the host are then too short for the work.
-
-Neither slows the device down. Only times on the host are misleading.
+{limit_percent(MIN_WAIT_SHARE)} of the phase. If the launch queue is full, waits occur everywhere.
 """,
     topic="reading",
     steps=idle_steps,

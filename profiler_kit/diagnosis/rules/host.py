@@ -23,7 +23,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
-from profiler_kit.records.claims import idle_claims
+from profiler_kit.records.claims import idle_claims, long_claims
 from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.records.traces import HostActivity
 from profiler_kit.units import percent, text
@@ -151,7 +151,7 @@ def _long_python(step: StepWork) -> StepPart | None:
         ),
         advice=_long_call_advice(step.facts) if is_named else _see_code_advice(step.facts),
         measures=(("idle time in Python", ns, "ns"),),
-        claims=idle_claims("python", "op dispatch"),
+        claims=long_claims("python", "op dispatch"),
     )
 
 
@@ -224,7 +224,7 @@ def _cpu_operators(report: Report | TraceReport, step: StepWork) -> StepPart | N
         f"operator has no implementation for the device, replace it, or move this work: {step.facts.elsewhere()}.",
         code="x = torch.tensor(data, device=device)",
         measures=(("idle time in operators on the CPU", ns, "ns"),),
-        claims=idle_claims("op dispatch"),
+        claims=long_claims("op dispatch"),
     )
 
 
@@ -285,7 +285,7 @@ def _preparation(report: Report | TraceReport, step: StepWork) -> StepPart | Non
         else _SHAPES_ADVICE.format(drop=_DROP if step.facts.has_loader else ""),
         measures=(("preparation", ns, "ns"),),
         evidence=(Evidence(name="longest call", value=main.longest_ns, unit="ns", where=main.name),),
-        claims=idle_claims("op dispatch"),
+        claims=long_claims("op dispatch"),
     )
 
 

@@ -12,7 +12,6 @@ from profiler_kit.diagnosis.work_sites import (
     MAX_LAUNCH_SHARE,
     MAX_PRODUCT_SHARE,
     MIN_OPERATOR_SAVING,
-    largest_loop,
     operators_text,
     removable_sites,
     site_claim,
@@ -29,7 +28,6 @@ LARGE_SAVING: Final = 0.4
 # From this number of launches per step on, fewer and larger operations are possible.
 MANY_LAUNCHES: Final = 50
 MIN_LISTED: Final = 0.05
-MIN_LOOP_SAVING: Final = 0.1
 FEWER_OPERATIONS: Final = (
     "Do this work in fewer, larger operations, with one call for all items or with torch.compile for the function; or do it less "
     "often."
@@ -43,7 +41,7 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
     kinds = (
         ("The function ", site.source or site.call),
         ("The operator ", site.operator),
-        ("A ", site.row),
+        ("A ", site.row or site.loop),
     )
     kind, saving = next((kind for kind, name in kinds if name), ""), site.saving.median
     return StepPart(
@@ -52,11 +50,16 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
         most="low" if _may_be_needed(site, step) else "high",
         title=capitalize(f"{kind}{site_text(site)} costs {percent(saving)} of the step{operators_text(site)}"),
         sentences=(
-            "A replay of the step without its work, its launches and its waits is that much shorter.",
+            "A replay of the step with one operation for all rounds is that much shorter."
+            if site.loop
+            else "A replay of the step without its work, its launches and its waits is that much shorter.",
             sites_sentence(step.trace.sites, MIN_LISTED),
         ),
-        advice=join_sentences(advice_for(site.operators, step.trace.operators), _general_advice(site)),
-        measures=(("launches per step", site.launches, "count"),),
+        advice=join_sentences(
+            advice_for(site.loop.split(", ") if site.loop else site.operators, step.trace.operators),
+            _general_advice(site),
+        ),
+        measures=(("launches per step", site.launches, "count"), ("rounds per step", site.rounds or None, "count")),
         claims=(site_claim(site),),
     )
 
@@ -75,7 +78,7 @@ def _general_advice(site: WorkSite) -> str:
         return (
             "It computes on the CPU. Do it on the device, with tensors that are created there, or once before the loop."
         )
-    if site.launches >= MANY_LAUNCHES:
+    if site.loop or site.launches >= MANY_LAUNCHES:
         return FEWER_OPERATIONS
     return "Do this work less often or with less data, or move it out of the step."
 
@@ -146,25 +149,6 @@ _REPEATED: Final[dict[str, tuple[str, str, Advice | str]]] = {
 }
 
 
-def _largest_loop(report: Report | TraceReport, step: StepWork) -> StepPart | None:
-    site = largest_loop(step.trace.sites, MIN_LOOP_SAVING)
-    if site is None:
-        return None
-    saving = site.saving.median
-    return StepPart(
-        share=saving,
-        share_name="saving without it",
-        title=capitalize(f"a {site_text(site)} costs {percent(saving)} of the step"),
-        sentences=(
-            f"Each round calls the same operators: {site.loop}.",
-            "A replay of the step with one operation for all rounds is that much shorter.",
-        ),
-        advice=join_sentences(FEWER_OPERATIONS, advice_for(site.loop.split(", "), step.trace.operators)),
-        measures=(("rounds per step", site.rounds, "count"), ("launches per step", site.launches, "count")),
-        claims=(site_claim(site),),
-    )
-
-
 REPEATED_WORK = step_rule(
     "repeated_work",
     _repeated,
@@ -172,10 +156,11 @@ REPEATED_WORK = step_rule(
     """
 Fires on work that a step repeats although its result is there, by what a replay of the step saves without it:
 
-- backward work whose gradients no optimizer step uses: everything behind the last gradient of a pass that is used. A gradient is
-  unused if the first backward pass after an optimizer step adds to what is left of it from before, beside new gradients, or if it
-  is new again in a later pass and the optimizer steps between update no tensor of its shape. The second needs
-  `record_shapes=True` and an optimizer of at most 30 tensors, which the profiler lists;
+- backward work whose gradients no optimizer step uses: everything behind the last gradient of a pass that is used, and before it
+  the part of each node that computes gradients of its parameters alone: the second product, kernels for the weight of a
+  convolution, the sum of a bias. A gradient is unused if the first backward pass after an optimizer step adds to what is left of
+  it from before, beside new gradients, or if it is new again in a later pass and the optimizer steps between update no tensor of
+  its shape. The second needs `record_shapes=True` and an optimizer of at most 30 tensors, which the profiler lists;
 - backward of operators after their first one in the step: losses that share a graph and are differentiated one by one
   (`retain_graph=True`). Steps that differentiate gradients do not count;
 - calls of a module that directly follow another call of it (with stacks), without a launch in between: one call with a larger
@@ -189,21 +174,6 @@ Fires on work that a step repeats although its result is there, by what a replay
     steps=idle_steps,
 )
 
-OPERATOR_LOOP = step_rule(
-    "operator_loop",
-    _largest_loop,
-    Shares(MIN_LOOP_SAVING, high=0.4),
-    """
-Fires on the same operators at least eight times in a row, as a Python loop over parameters, items, experts, classes or time steps
-calls them, by what a replay of the step saves if one operation does the work of all rounds: the host works once, and each
-kernel costs only what exceeds the shortest one. Work of backward belongs to the loop of its forward operators. A row of layers is
-no loop: each round has products, and there are as many gradients of parameters as rounds. Without gradients, rounds with
-products do not count. Loops that load data and those of the optimizer have rules of their own.
-""",
-    topic="site",
-    steps=idle_steps,
-)
-
 COSTLY_PLACE = step_rule(
     "costly_place",
     _largest_site,
@@ -211,7 +181,11 @@ COSTLY_PLACE = step_rule(
     f"""
 Fires on what the replay of a trace saves without the work of one function (with stacks): its device work, its launches, and the
 host's waits there; or, from {limit_percent(MIN_OPERATOR_SAVING)} on, without one operator, wherever it is called; or without
-all work of a training step that has no backward pass; or of operators in a row that each step calls once between two products.
+all work of a training step that has no backward pass; or of operators in a row that each step calls once between two products;
+or of the same operators at least eight times in a row, as a Python loop over parameters, items, experts, classes or time steps
+calls them. One operation does the work of all rounds: the host works once, and each kernel costs only what exceeds the shortest
+one. A row of layers is no loop: each round has products, and there are as many gradients of parameters as rounds. Without
+gradients, rounds with products do not count.
 A function that the loop of a training step calls itself counts with all
 that it calls, unless that has a backward pass: an evaluation, a teacher, an average of the weights. Work of backward belongs to
 the place of its forward operator. Of work that has to be done, products stay, and of three or more launches in a row the

@@ -18,7 +18,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent, phase_name, plural
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, all_steps, idle_steps
-from profiler_kit.records.claims import idle_claims, phase_claims
+from profiler_kit.records.claims import WAITS, Claim, idle_claims, phase_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import SyncWait
 from profiler_kit.units import percent, text
@@ -71,6 +71,7 @@ _SOURCES: Final = {
     "aten::copy_": _COPIES,
     "aten::cpu": _COPIES,
 }
+_READS: Final = frozenset({"aten::item", "aten::is_nonzero", "aten::equal"})
 _SYNCHRONIZES: Final = (
     "the code waits for all work of the device",
     "Remove torch.cuda.synchronize() from the loop. To time the loop, synchronize once before and once after many steps.",
@@ -109,7 +110,7 @@ def _sync_waits(report: Report | TraceReport, step: StepWork) -> StepPart | None
             ("idle time because of waits", ns, "ns"),
             *(((f"wait in {longest.name}", longest.wait_ns, "ns"),) if longest is not None else ()),
         ),
-        claims=(*idle_claims("synchronization"), *LAUNCH_CLAIMS),
+        claims=(WAITS, *_reading_operators(waits)),
     )
 
 
@@ -150,6 +151,12 @@ def _sync_advice(longest: SyncWait | None, facts: Facts) -> Advice:
     if source is _READS_NUMBER and not facts.trains:
         code = ""  # no loss to sum up
     return advise(sentences.format(keep=": {code}" if code else "", rarely=rarely, code="{code}"), code)
+
+
+def _reading_operators(waits: Iterable[SyncWait]) -> tuple[Claim, ...]:
+    """Return claims on the operators that do nothing but read a number: they go with their waits."""
+    names = {wait.name for wait in waits if wait.name in _READS}
+    return tuple(Claim("site", "operator", name) for name in sorted(names))
 
 
 def _source(wait: SyncWait) -> tuple[str, str, str]:

@@ -5,7 +5,7 @@
 Record the traces with ``python -m scripts.bench.diagnosis.record``. A row counts as
 
 - first: the first finding names the planted cause (for "nothing": no [high] and no [medium] finding);
-- present: a finding names it;
+- present: a finding names it, or one that its repair removes as well;
 - wrong: a [high] or [medium] finding names a cause that is not there.
 """
 
@@ -61,10 +61,17 @@ def score(scenario: Scenario, trace: str, findings: Iterable[Finding]) -> Score:
         trace=trace,
         cause=scenario.cause,
         first=not serious if is_healthy else bool(listed) and listed[0].rule in scenario.right,
-        present=not serious if is_healthy else any(finding.rule in scenario.right for finding in listed),
+        present=not serious
+        if is_healthy
+        else any(not _names(finding).isdisjoint(scenario.right) for finding in listed),
         wrong=tuple(finding.rule for finding in serious if finding.rule not in scenario.accepted),
         findings=tuple(f"{finding.rule} [{finding.severity}]" for finding in listed),
     )
+
+
+def _names(finding: Finding) -> set[str]:
+    """The rule of a finding, and those of the findings that go with its repair."""
+    return {finding.rule, *(symptom.rule for symptom in finding.symptoms)}
 
 
 def scores(folder: Path, selected: Iterable[Scenario]) -> Iterator[Score]:

@@ -47,8 +47,8 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
     for cause, rules in {
         "data": "data_bound",
         "sync": "sync_waits",
-        "launch": "launch_bound host_overhead operator_loop",
-        "python": "host_overhead launch_bound operator_loop",
+        "launch": "launch_bound host_overhead",
+        "python": "host_overhead launch_bound",
         "threads": "thread_oversubscription",
         "optimizer": "optimizer_bound",
         "cold_start": "cold_start compile_time memory_allocation",
@@ -74,8 +74,7 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
         "communication": "communication_exposed small_buckets unused_parameters pipeline_bubbles",
         "straggler": "stragglers",
         "cpu_fallback": "cpu_fallback host_copies sync_waits",
-        "unknown": "unknown_idle",
-        "place": "costly_place operator_loop",
+        "place": "costly_place",
     }.items()
 }
 

@@ -1,0 +1,148 @@
+"""What a step saves with the repair of a finding, by a replay, and what goes with the same repair.
+
+One repair often removes what several findings name: a metric on the host is a wait, a copy and work on the CPU, all in one
+function. They are one finding, whose saving is that of all of it: the one that says why it takes time, with the others as its
+symptoms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from profiler_kit.diagnosis.phrases import join_sentences
+from profiler_kit.diagnosis.work_sites import removable_places, site_claim, site_text
+from profiler_kit.records.report import Finding, Symptom
+from profiler_kit.records.traces import Saving, WorkSite
+from profiler_kit.units import percent
+
+if TYPE_CHECKING:
+    from profiler_kit.simulation.graph import Ints
+    from profiler_kit.simulation.step_model import Change, StepModel
+
+# Of two findings, one contains the other if three quarters of the work that goes with the other surely go with it.
+MIN_PART_INSIDE: Final = 0.75
+# A place goes with findings that are at least half of it. Of less, it does mostly other things.
+MIN_PART_OF_PLACE: Final = 0.5
+# A place that saves about the same as the finding says nothing new.
+MIN_ADDED_BY_PLACE: Final = 0.03
+SERIOUS: Final = ("high", "medium")
+
+
+class StepSavings:
+    """The savings of findings, as shares of the step without the profiler.
+
+    Of several traces, the largest counts: a finding is about the trace that it affects most. `sites`: the places of the traces.
+    `topics`: those of rules.
+    """
+
+    def __init__(
+        self, models: Sequence[StepModel], sites: Iterable[WorkSite] = (), topics: Mapping[str, str] | None = None
+    ) -> None:
+        self._models = models
+        self._places = [
+            (site.saving.median, Symptom(rule="", title=site_text(site), claims=(site_claim(site),), weight=1.0))
+            for site in removable_places(tuple(sites))
+        ]
+        self._topics = topics or {}
+        self._removed: dict[tuple[int, Change], Ints] = {}
+
+    def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
+        """Return the share of the step that goes with `finding`, once `after` is repaired."""
+        gone = [change_of(repaired) for repaired in after]
+        return max(model.saving(change_of(finding), gone) for model in self._models)
+
+    def claimed_share(self, finding: Finding, others: Sequence[Finding]) -> float:
+        """Return the part of the work of `finding` that `others` claim as well."""
+        claims = [claim for other in others for claim in other.claims]
+        return max(model.claimed_share(finding.claims, claims) for model in self._models)
+
+    def saving(self, finding: Finding) -> Saving:
+        """Return the saving of `finding` alone, and its range over the possible costs of the profiler."""
+        usual, *others = max(model.savings(change_of(finding)) for model in self._models)
+        return Saving(median=usual, low=min(usual, *others), high=max(usual, *others))
+
+    def one_repair(self, first: Finding, others: Sequence[Finding]) -> tuple[Finding, list[Finding]]:
+        """Return the finding about all that the repair of `first` removes, and the findings of which it consists.
+
+        If findings are half of the smallest place that `first` is in, the finding is about this place. It has the name of a
+        serious one inside that says why, if there is one.
+        """
+        if first.saving is None or self._topics.get(first.rule) == "bound":
+            return first, [first]
+        others = [item for item in others if item.saving is not None and item.trial is None]
+        head, place = self._around(first, others)
+        symptoms = [place] if place is not None else []
+        whole = replace(head, symptoms=tuple(symptoms))
+        inside = [
+            item for item in (first, *others) if item is not head and self._part_inside(item, whole) >= MIN_PART_INSIDE
+        ]
+        found = list(map(self._symptom, inside))
+        symptoms = [*(item for item in symptoms if item.claims not in [other.claims for other in found]), *found]
+        if symptoms:
+            whole = replace(head, symptoms=tuple(symptoms))
+            saving = self.saving(whole)
+            sentences = [
+                f"The same repair removes: {item.title}."
+                if item.rule
+                else f"This is in a place without which a step would save {percent(saving.median)}: {item.title}."
+                for item in symptoms
+            ]
+            whole = replace(whole, saving=saving, explanation=join_sentences(head.explanation, *sentences))
+        return whole, [head, *inside]
+
+    def _around(self, first: Finding, others: Sequence[Finding]) -> tuple[Finding, Symptom | None]:
+        """Return the finding that says why the smallest place around `first` takes time, and the place; None without one."""
+        is_place = self._topics.get(first.rule) == "site"
+        least = _median(first) + MIN_ADDED_BY_PLACE
+        around = [(_median(first), self._symptom(first))] if is_place else self._places
+        for saving, place in around:
+            if not is_place and (saving < least or self._part_inside(first, place) < MIN_PART_INSIDE):
+                continue
+            inside = [
+                item
+                for item in (first, *others)
+                if self._topics.get(item.rule) not in ("site", "bound")
+                and self._part_inside(item, place) >= MIN_PART_INSIDE
+            ]
+            if inside and self._share_of_all(inside) >= MIN_PART_OF_PLACE * saving:
+                reasons = [item for item in inside if self._topics[item.rule] == "cause" and item.severity in SERIOUS]
+                return max(reasons, key=_median, default=first), place
+        return first, None
+
+    def _share_of_all(self, findings: Sequence[Finding]) -> float:
+        return self.share(replace(findings[0], symptoms=tuple(map(self._symptom, findings[1:]))))
+
+    def _symptom(self, finding: Finding) -> Symptom:
+        """Return `finding` as a symptom. A limit of the machine stays: it says what the repaired work had in common."""
+        keeps = 1.0 if self._topics.get(finding.rule) == "bound" else finding.keeps
+        return Symptom(
+            rule=finding.rule, title=finding.title, claims=finding.claims, weight=finding.weight, keeps=keeps
+        )
+
+    def _part_inside(self, inner: Finding | Symptom, outer: Finding | Symptom) -> float:
+        """Return the part of the work that goes with `inner` and also with `outer`, in the trace with the smallest one."""
+        parts = [
+            model.shared_part(removed_ns, self._removed_ns(i, change_of(outer)))
+            for i, model in enumerate(self._models)
+            if (removed_ns := self._removed_ns(i, change_of(inner))).any()
+        ]
+        return min(parts, default=0.0)
+
+    def _removed_ns(self, i: int, change: Change) -> Ints:
+        if (i, change) not in self._removed:
+            self._removed[i, change] = self._models[i].removed_ns(change)
+        return self._removed[i, change]
+
+
+def _median(finding: Finding) -> float:
+    return finding.saving.median if finding.saving is not None else 0.0
+
+
+def change_of(item: Finding | Symptom) -> Change:
+    """Return what the repair of a finding changes in a step, with its symptoms."""
+    from profiler_kit.simulation.step_model import Change  # reads arrays, which a saved report does not need
+
+    others = tuple(map(change_of, item.symptoms)) if isinstance(item, Finding) else ()
+    return Change(item.claims, (1.0 - item.keeps) * item.weight, others)
