@@ -36,19 +36,17 @@ def parse_variations(text: str) -> tuple[Variation, ...]:
 
 
 def parse_parallel(text: str) -> tuple[ParallelPlan, ...]:
-    """Parse a text such as ``fsdp2=8,tp=4`` into plans."""
+    """Parse a text such as ``fsdp2=8,ddp=4`` into plans."""
     return tuple(_parse_plan(part.strip()) for part in text.split(","))
 
 
 def _parse_plan(text: str) -> ParallelPlan:
-    from profiler_kit.records.parallel import COUNTED_STRATEGIES, ParallelPlan
+    from profiler_kit.records.parallel import STRATEGIES, ParallelPlan
 
     name, _, ranks = text.partition("=")
-    strategy = next((known for known in COUNTED_STRATEGIES if known == name), None)
+    strategy = next((known for known in STRATEGIES if known == name), None)
     if strategy is None or not ranks.isascii() or not ranks.isdigit() or int(ranks) < 2:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not ddp=N, fsdp2=N or tp=N with two or more ranks, such as fsdp2=8"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is not ddp=N or fsdp2=N with two or more ranks, such as fsdp2=8")
     return ParallelPlan(strategy=strategy, ranks=int(ranks))
 
 

@@ -1,7 +1,7 @@
 """The memory and the communication of one rank of several, by running PyTorch's own sharding on tensors without data.
 
 Nothing is sent: the process group is PyTorch's ``fake`` one, whose collectives return at once. FSDP2 shards the model, and
-gathers and frees parameters as in a job. Tensor parallelism shards it by the plan of `tensor_plan`. PyTorch's own tracker
+gathers and frees parameters as in a job. PyTorch's own tracker
 (``torch.distributed._tools.mem_tracker``) records the bytes. The tensors are those of a CPU, so operators whose CUDA kernels save
 other tensors (attention, dropout) differ from `memory.simulate`.
 
@@ -32,10 +32,8 @@ from profiler_kit.errors import KitError, TargetError, UsageError
 from profiler_kit.loading import Target
 from profiler_kit.loading.sharding import shard
 from profiler_kit.loading.tensor_kinds import StepError, as_step_errors, explain_step_error, on_fake_tensors
-from profiler_kit.memory.tensor_plan import plan_sharding
-from profiler_kit.memory.tensor_styles import SHARDED
 from profiler_kit.meta.batch import tensors_in
-from profiler_kit.records.counts import Communication, MemoryCategories, MemoryEstimate, ParallelEstimate, TensorPlan
+from profiler_kit.records.counts import Communication, MemoryCategories, MemoryEstimate, ParallelEstimate
 from profiler_kit.records.parallel import DEFAULT_BUCKET_MIB, ParallelPlan
 from profiler_kit.user_code.locations import one_line_message, user_place
 from profiler_kit.user_code.reachable import tensors_of
@@ -66,6 +64,17 @@ TENSORS_AND_WORK: Final = 2  # results of a collective
 NOT_SENT: Final = ("wait_tensor", "_wrap_tensor_autograd")
 
 
+def _sharded_types() -> tuple[type, ...]:
+    if not distributed.is_available():
+        return ()
+    from torch.distributed.tensor import DTensor
+
+    return (DTensor,)
+
+
+SHARDED: Final = _sharded_types()  # the class of sharded tensors; none where torch is built without torch.distributed
+
+
 def simulate_parallel(
     target: Target, plans: Sequence[ParallelPlan], alone: MemoryEstimate
 ) -> tuple[ParallelEstimate, ...]:
@@ -75,8 +84,7 @@ def simulate_parallel(
 
     Raises:
         UsageError: this process is a rank of a job already, or the target does not train.
-        TargetError: the model does not run on tensors without values, FSDP2 refuses it, or tensor parallelism can shard
-            nothing of it.
+        TargetError: the model does not run on tensors without values, or FSDP2 refuses it.
     """
     if target.info.mode != "train":
         raise UsageError("--parallel predicts a training step", where="--mode infer", hint="use --mode train")
@@ -87,7 +95,7 @@ def simulate_parallel(
             estimates.append(_replicated(target.model, plan, alone))
             continue
         with _fake_job(plan.ranks) as mesh:
-            step = _step(target, plan, mesh)
+            step = _step(target, mesh)
         estimates.append(
             ParallelEstimate(
                 plan=plan,
@@ -97,7 +105,6 @@ def simulate_parallel(
                 units=step.units,
                 communication=_communication(step.messages, plan.ranks),
                 parameter_bytes=step.parameter_bytes,
-                tensor_plan=step.tensor_plan,
             )
         )
     if on_device is None:
@@ -227,22 +234,15 @@ class _Step:
     messages: tuple[_Message, ...]
     parameter_bytes: int
     units: tuple[str, ...] = ()
-    tensor_plan: TensorPlan | None = None
 
 
-def _step(target: Target, plan: ParallelPlan, mesh: Any) -> _Step:
-    """A step of one rank of `mesh` under `plan`."""
+def _step(target: Target, mesh: Any) -> _Step:
+    """A step of one rank of `mesh` with FSDP2."""
     try:
         from torch.distributed._tools.mem_tracker import MemTracker
 
         with on_fake_tensors(target) as fake, _collectives(), ExitStack() as stack:
-            units: tuple[str, ...] = ()
-            sharding = None
-            if plan.strategy == "fsdp2":
-                units = shard(fake.model, mesh)
-            else:
-                sharding = plan_sharding(fake, mesh, _loss_of)
-                sharding.apply(fake.model, mesh)
+            units = shard(fake.model, mesh)
             with as_step_errors("optimizer"):
                 optimizer = fake.make_optimizer()
             for group in optimizer.param_groups:
@@ -266,7 +266,6 @@ def _step(target: Target, plan: ParallelPlan, mesh: Any) -> _Step:
                 messages=tuple(messages.sent),
                 parameter_bytes=sum(_local_bytes(parameter) for parameter in fake.model.parameters()),
                 units=units,
-                tensor_plan=sharding.record if sharding is not None else None,
             )
     except StepError as error:
         if isinstance(error.error, NEED_VALUES):
@@ -306,11 +305,6 @@ def _train(target: Target, optimizer: Any, messages: _Messages | None = None) ->
         optimizer.step()
         optimizer.zero_grad()
     del output  # a script holds it over the step, too
-
-
-def _loss_of(target: Target) -> Tensor:
-    with restored_objects(*target.user_objects()):
-        return _forward(target)[1]
 
 
 def _forward(target: Target) -> tuple[object, Tensor]:

@@ -435,63 +435,6 @@ class Communication:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShardedModules:
-    """An entry of the plan of tensor parallelism: modules to which ``parallelize_module`` applies one style.
-
-    - `pattern`: their path, with ``*`` for the number of the block. `modules`: how many they are.
-    - `style`: the name of the style. `arguments`: its arguments, as a script writes them.
-    """
-
-    pattern: str
-    modules: int
-    style: str
-    arguments: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DividedAttribute:
-    """An attribute of modules that is divided by the number of ranks, such as the number of heads.
-
-    - `pattern`: the path of the attribute, as in `ShardedModules`. `value`: the value before the division.
-    """
-
-    pattern: str
-    value: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicatedModules:
-    """Modules that tensor parallelism could not shard, and the reason.
-
-    - `paths`: all of them. `where`: the place in the model's code that prevents it; None where it is not known.
-    - `has_own_weights`: they are of a class with weights of its own, which ``parallelize_module`` cannot shard.
-    """
-
-    paths: tuple[str, ...]
-    reason: str
-    where: str | None = None
-    has_own_weights: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorPlan:
-    """How tensor parallelism shards a model: a plan for ``parallelize_module``, with which the model ran.
-
-    - `reordered`: patterns of layers that compute several projections in one, such as query, key and value. A rank's part of
-      their rows must contain its heads of each: reorder the rows of a trained model.
-    - `tied`: assignments that tie weights again after the model is sharded.
-    - `largest`: the largest number of ranks that divides the heads and widths of all pairs of layers.
-    """
-
-    sharded: tuple[ShardedModules, ...]
-    divided: tuple[DividedAttribute, ...] = ()
-    replicated: tuple[ReplicatedModules, ...] = ()
-    reordered: tuple[str, ...] = ()
-    tied: tuple[str, ...] = ()
-    largest: int = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelEstimate:
     """The predicted peak of tensor bytes of one rank, and what it communicates in a training step.
 
@@ -499,7 +442,6 @@ class ParallelEstimate:
     - `device_peak_bytes`: with workspace and rounding, which are those of a device that trains alone; None without a device.
     - `parameter_bytes`: the parameters that one rank keeps over the step.
     - `units`: the paths of the modules that are gathered and freed on their own, beside the root; empty except for ``fsdp2``.
-    - `tensor_plan`: the sharded modules of ``tp``; None for other strategies.
     """
 
     plan: ParallelPlan
@@ -510,7 +452,6 @@ class ParallelEstimate:
     communication: tuple[Communication, ...] = ()
     parameter_bytes: int | None = None
     device_peak_bytes: int | None = None
-    tensor_plan: TensorPlan | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

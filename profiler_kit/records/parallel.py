@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from profiler_kit.records.samples import Interval
 
 Strategy = Literal["ddp", "fsdp2", "tp"]
-COUNTED_STRATEGIES: Final[tuple[Strategy, ...]] = get_args(Strategy)  # of `count`, which needs no job
-MEASURED_STRATEGIES: Final[tuple[Strategy, ...]] = ("ddp", "fsdp2")  # of `analyze`, on the ranks of a job
+STRATEGIES: Final[tuple[Strategy, ...]] = ("ddp", "fsdp2")
 DEFAULT_BUCKET_MIB: Final = 25  # of DistributedDataParallel, for its gradients
 
 
@@ -17,8 +16,8 @@ DEFAULT_BUCKET_MIB: Final = 25  # of DistributedDataParallel, for its gradients
 class ParallelPlan:
     """A way to train on several devices, and the number of ranks.
 
-    `strategy`: ``ddp`` (DistributedDataParallel), ``fsdp2`` (``fully_shard``) or ``tp`` (tensor parallelism, by
-    ``parallelize_module``).
+    `strategy`: ``ddp`` (DistributedDataParallel) or ``fsdp2`` (``fully_shard``). Only older reports have ``tp``, tensor
+    parallelism.
     """
 
     strategy: Strategy

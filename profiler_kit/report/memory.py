@@ -6,28 +6,24 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from profiler_kit.records.counts import DeviceMemory, Phase, TensorPlan, WhatIf
+from profiler_kit.records.counts import DeviceMemory, Phase, WhatIf
 from profiler_kit.records.document import Paragraph, Section
-from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.report.charts.reports import memory_charts, saved_chart
 from profiler_kit.report.columns.column import page_table
 from profiler_kit.report.columns.memory import (
     COMMUNICATION_COLUMNS,
     PARALLEL_COLUMNS,
-    PLAN_COLUMNS,
     SAVED_COLUMNS,
     SCRATCH_COLUMNS,
     TIMELINE_COLUMNS,
     WHAT_IF_COLUMNS,
     communication_rows,
-    planned_modules,
 )
 from profiler_kit.report.tables import default_device_table
 from profiler_kit.units import text
 
 MIN_INTERVAL_SHARE: Final = 0.01  # of the peak: a narrower interval gets no sentence
-SHOWN_PATHS: Final = 4
 _NUMBERED: Final = re.compile(r"(?P<before>.*?)(?P<number>\d+)(?P<after>[^\d]*)")
 
 
@@ -104,39 +100,7 @@ def parallel(report: Report) -> Iterator[Section]:
     notes = []
     if units is not None:
         notes.append(f"fully_shard of {in_ranges(units)} and the root." if units else "fully_shard of the root alone.")
-    planned = planned_modules(memory.parallel)
-    tables = [peaks, collectives]
-    if planned:
-        tables.append(page_table("tensor_plan", "tensor parallelism", PLAN_COLUMNS, planned, report))
-    for estimate in memory.parallel:
-        if estimate.tensor_plan is not None:
-            notes += _plan_notes(estimate.tensor_plan, estimate.plan.ranks)
-    yield Section(title="Several ranks", blocks=(*tables, *(Paragraph(text=note) for note in notes)))
-
-
-def _plan_notes(plan: TensorPlan, ranks: int) -> Iterator[str]:
-    """What a script of tensor parallelism must do beside the plan, and what stays replicated."""
-    if plan.divided:
-        attributes = ", ".join(
-            f"{divided.pattern} ({divided.value} to {divided.value // ranks})" for divided in plan.divided
-        )
-        yield f"tp={ranks}: divided by the ranks before the model is sharded: {attributes}."
-    if plan.tied:
-        yield f"tp={ranks}: tied again after the model is sharded: {', '.join(plan.tied)}."
-    for pattern in plan.reordered:
-        yield (
-            f"tp={ranks}: {pattern} computes several projections in one. Reorder the rows of a trained model, so that each "
-            "rank has its part of each."
-        )
-    for replicated in plan.replicated:
-        place = f" ({replicated.where})" if replicated.where else ""
-        yield f"tp={ranks}: replicated: {shortened(replicated.paths)}: {replicated.reason}{place}."
-
-
-def shortened(paths: Sequence[str]) -> str:
-    """`paths` as text: their number and the first of them."""
-    names = in_ranges([shown_path(path) for path in paths[:SHOWN_PATHS]])
-    return names if len(paths) <= SHOWN_PATHS else f"{len(paths)} modules ({names}, …)"
+    yield Section(title="Several ranks", blocks=(peaks, collectives, *(Paragraph(text=note) for note in notes)))
 
 
 def _checkpointed_modules(what_ifs: Sequence[WhatIf]) -> Iterator[str]:

@@ -39,7 +39,7 @@ _REFERENCE = re.compile(r" \[\d+\](?=[.;,])")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of target, measurement, experiments and output."""
-    from profiler_kit.records.parallel import MEASURED_STRATEGIES
+    from profiler_kit.records.parallel import STRATEGIES
 
     parser.add_argument("target", metavar="TARGET", help=TARGET_HELP)
     add_target_options(parser)
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help=f"measure {' and '.join(QUICK_CONFIGS)} alone, with {QUICK_BUDGET_S:g} s of steps: the main cause within a minute",
     )  # fmt: skip
     parser.add_argument(
-        "--parallel", choices=MEASURED_STRATEGIES,
+        "--parallel", choices=STRATEGIES,
         help="train on all ranks of a job that torchrun has started, with DistributedDataParallel or FSDP2 (fully_shard); "
         "rank 0 writes the report",
     )  # fmt: skip

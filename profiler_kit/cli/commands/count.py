@@ -97,7 +97,7 @@ def _add_memory_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--parallel", action="extend", default=[], type=parse_parallel, metavar="KIND=N,…",
-        help="predict the peak and the communication of one of N ranks: ddp=N, fsdp2=N or tp=N (tensor parallelism) "
+        help="predict the peak and the communication of one of N ranks: ddp=N or fsdp2=N "
         "(repeatable)",
     )  # fmt: skip
 

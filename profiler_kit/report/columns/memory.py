@@ -13,7 +13,6 @@ from profiler_kit.records.counts import (
     MemoryPoint,
     ModuleMemory,
     ParallelEstimate,
-    ShardedModules,
     WhatIf,
 )
 from profiler_kit.records.parallel import ParallelPlan
@@ -52,24 +51,6 @@ class PlanCommunication:
 def communication_rows(estimates: Sequence[ParallelEstimate]) -> list[PlanCommunication]:
     """A row for each plan and kind of collective."""
     return [PlanCommunication(plan=e.plan, communication=c) for e in estimates for c in e.communication]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedModules:
-    """An entry of a plan of tensor parallelism."""
-
-    plan: ParallelPlan
-    sharded: ShardedModules
-
-
-def planned_modules(estimates: Sequence[ParallelEstimate]) -> list[PlannedModules]:
-    """A row for each entry of each plan of tensor parallelism."""
-    return [
-        PlannedModules(plan=estimate.plan, sharded=sharded)
-        for estimate in estimates
-        if estimate.tensor_plan is not None
-        for sharded in estimate.tensor_plan.sharded
-    ]
 
 
 def peak_place(peak: DeviceMemory | PeakMemory | None) -> str | None:
@@ -184,18 +165,9 @@ COMMUNICATION_COLUMNS: tuple[Column[PlanCommunication], ...] = (
     Column("sent_bytes", "sent", "bytes", lambda c: c.communication.sent_bytes, "bytes that a rank sends, if the collective runs as a ring"),
 )
 
-PLAN_COLUMNS: tuple[Column[PlannedModules], ...] = (
-    Column("ranks", "ranks", "count", lambda p: p.plan.ranks, "the number of ranks"),
-    Column("pattern", "module", "text", lambda p: shown_path(p.sharded.pattern), "path of the modules; * is any number", name=True),
-    Column("modules", "modules", "count", lambda p: p.sharded.modules, "number of these modules"),
-    Column("style", "style", "text", lambda p: p.sharded.style, "their style in the plan of parallelize_module", name=True),
-    Column("arguments", "arguments", "text", lambda p: p.sharded.arguments, "arguments of the style; ColwiseParallel and RowwiseParallel have their defaults", rank=1, name=True),
-)
-
 TABLES = (
     ColumnTable("parallel", PARALLEL_COLUMNS, "The predicted peak of one rank of several: `count --parallel fsdp2=8`."),
     ColumnTable("communication", COMMUNICATION_COLUMNS, "The collectives of a step by kind: `count --parallel fsdp2=8`."),
-    ColumnTable("tensor_plan", PLAN_COLUMNS, "The modules that tensor parallelism shards: `count --parallel tp=8`."),
     ColumnTable("memory", MEMORY_COLUMNS, "The step's peak by category, predicted and measured."),
     ColumnTable("peaks", PEAK_COLUMNS, "The peak of each run: predicted by rules, predicted with measured workspaces, and measured."),
     ColumnTable("kept", SAVED_COLUMNS, "Memory saved for backward, parameters and inputs excluded, by the module that created it and by the modules that save it. Predicted."),
