@@ -12,7 +12,7 @@ from profiler_kit.loading import load
 from profiler_kit.loading.program import model_use
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelUse
-from profiler_kit.loading.program.model_variables import model_names
+from profiler_kit.loading.program.model_variables import model_names, returns_model
 from profiler_kit.records.target import TargetSpec
 
 
@@ -111,3 +111,16 @@ def test_a_document_is_read_once_for_all_of_its_calls(monkeypatch: pytest.Monkey
     document = Document(tree=ast.parse(text), text=text, path=None, kind="target")
     assert len(list(ModelUse(builders=frozenset({"Net"})).calls(document))) == 30
     assert reads == [document]
+
+
+def test_each_variable_is_looked_at_once() -> None:
+    lines = "".join(f"    if name == {n}: net = make{n}(net)\n" for n in range(30))
+    function = ast.parse(f"def build(name):\n{lines}    return net\n").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    asked: list[str] = []
+
+    def builds_model(callee: ast.expr) -> None:
+        asked.append(ast.unparse(callee))
+
+    assert not returns_model(function, builds_model)
+    assert sorted(asked) == sorted(f"make{n}" for n in range(30))

@@ -21,7 +21,6 @@ _CONVERSIONS: Final = frozenset({
     "share_memory",
 })  # fmt: skip
 _LIBRARY_MODULES: Final = ("torch", "nn", "F", "models", "np")  # a function, not a method, in torch.type(...)
-_MAX_ALIASES: Final = 4  # local variables between a call and the return
 _USES: Final = ("parameters", "named_parameters", "no_sync")  # attributes that training code reads from its model
 
 
@@ -65,6 +64,7 @@ def returns_model(function: FunctionNode, builds_model: Callable[[ast.expr], boo
     """
     values: dict[str, list[ast.expr]] = {}
     returned: list[ast.expr] = []
+    seen: set[str] = set()
     for node in (inner for statement in function.body for inner in walk_scope(statement)):
         for target, value in assigned(node):
             if isinstance(target, ast.Name):
@@ -77,10 +77,12 @@ def returns_model(function: FunctionNode, builds_model: Callable[[ast.expr], boo
         for value in values.get(callee.id, ()) if isinstance(callee, ast.Name) else ():
             yield from (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
 
-    def is_model(expression: ast.expr, depth: int = 0) -> bool:
+    def is_model(expression: ast.expr) -> bool:
         for inner in inner_models(expression):
             if isinstance(inner, ast.Name):
-                return depth < _MAX_ALIASES and any(is_model(value, depth + 1) for value in values.get(inner.id, ()))
+                is_new = inner.id not in seen  # else its values were no models, or are being looked at
+                seen.add(inner.id)
+                return is_new and any(is_model(value) for value in values.get(inner.id, ()))
             if isinstance(inner, ast.Call):
                 is_class = any(
                     isinstance(a, (ast.Name, ast.Attribute)) and builds_model(a) for a in aliases(inner.func)

@@ -18,11 +18,14 @@ BUILTINS: Final = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__",
 def walk_scope(node: ast.AST) -> Iterator[ast.AST]:
     """`node` and the nodes below it that run in the same scope: not the bodies of functions, classes and lambdas."""
     yield node
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            yield child
-        elif not isinstance(child, ast.Lambda):
-            yield from walk_scope(child)
+    pending = [*ast.iter_child_nodes(node)][::-1]
+    while pending:
+        child = pending.pop()
+        if isinstance(child, ast.Lambda):
+            continue
+        yield child
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            pending += [*ast.iter_child_nodes(child)][::-1]
 
 
 def base_name(node: ast.AST) -> str | None:
