@@ -23,7 +23,7 @@ from profiler_kit.units import text
 
 # The usual gap between two launches is 5 to 50 us. A call that keeps the device idle for a millisecond is other work.
 LONG_CALL_NS: Final = 1_000_000
-# Idle time from here on always has a finding.
+# Idle time from here on is more than that of a sound loop.
 LARGE_IDLE_SHARE: Final = 0.20
 # The time between one step and the next of two steps may be that of any of them.
 MIN_COMPARED_STEPS: Final = 3

@@ -401,7 +401,10 @@ def _attained(report: Report | TraceReport) -> str:
 
 
 def _untried(report: Report | TraceReport, step: _Step | None, cause: int | None) -> str:
-    """What to do first where no finding advises anything: measure other settings, if none was measured."""
+    """What to do first where no finding advises anything: record again, or measure other settings if none was measured."""
+    if isinstance(report, TraceReport) and step is not None and cause is None and step.bound.kind == "unknown":
+        synchronized = "torch.cuda.synchronize() before the first one"
+        return f"Try first: record a few whole steps, with {synchronized}, and look for other processes on the device."
     if not isinstance(report, Report) or step is None or cause is not None or len(measured_runs(report)) != 1:
         return ""
     if report.target.is_loop:

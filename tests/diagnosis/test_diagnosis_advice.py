@@ -103,14 +103,6 @@ def test_times_with_work_outside_the_steps_are_those_of_the_whole_trace() -> Non
     assert "in the whole trace" in unmarked.explanation
 
 
-def test_an_incomplete_trace_with_launches_is_not_to_be_recorded_with_the_host() -> None:
-    case = trace(phases={"forward": (100.0, 100.0, 0.0)}, events=1000)
-    partial = replace(case, unlinked_ns=ms(30.0), linked=700)
-    assert "ProfilerActivity" not in finding(partial, "partial_trace").advice
-    assert "torch.cuda.synchronize()" in finding(partial, "partial_trace").advice
-    assert "ProfilerActivity.CPU" in finding(replace(partial, linked=0), "partial_trace").advice
-
-
 def test_stacks_are_asked_for_only_where_they_are_missing() -> None:
     case = trace(
         phases={"forward": (100.0, 100.0, 0.0)},

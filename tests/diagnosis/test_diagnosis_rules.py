@@ -19,7 +19,6 @@ from diagnose_cases import (
     conv,
     cpu,
     layer,
-    measured,
     of_rule,
     report,
     single_conv,
@@ -91,7 +90,6 @@ def test_one_convolution_on_an_h100() -> None:
     assert {f.rule for f in diagnose(single_conv())} == {
         "wrong_phase",
         "benchmark_pays",
-        "nothing_to_choose",
         "activations_peak",
         "memory_bound",
     }
@@ -481,36 +479,6 @@ def test_uncounted_ops_make_counts_lower_bounds() -> None:
     assert "my.op and aten.svd" in finding.explanation
     assert finding.paths == ("head", "")
     assert value(finding, "calls per step", "my.op").value == 5
-
-
-# --- nothing_to_choose
-
-
-def test_equal_flags_point_to_other_kernels() -> None:
-    finding = one(single_conv(), "nothing_to_choose")
-    assert "6.07 ms to 6.08 ms" in finding.title
-    assert "pointwise operations" in finding.explanation
-    assert "torch.compile" in finding.advice
-
-
-def test_equal_flags_of_a_launch_bound_model_point_to_launches() -> None:
-    runs = tuple(
-        measured(
-            name, big="c", first_ms=9, step_ms=ms, kernel=(30, 5, 60, 5), watch=(40, 2, 53, 5), peak_mib=9, families=(XMMA, XMMA),
-            saved_mib=2, workspace_mib=0, busy=0.4,
-        )
-        for name, ms in (("default", 5.0), ("benchmark", 5.01), ("deterministic", 4.99))
-    )  # fmt: skip
-    finding = one(report(*runs, again(runs[0], 1.01)), "nothing_to_choose")
-    assert "40.0 %" in finding.explanation
-    assert "launches" in finding.advice
-
-
-def test_one_configuration_is_no_choice() -> None:
-    assert silent(report(baseline(V0), again(baseline(V0))), "nothing_to_choose")
-    off = V0.run("cudnn-off")
-    assert off is not None
-    assert silent(report(baseline(V0), replace(off, step_ns=baseline(V0).step_ns)), "nothing_to_choose")
 
 
 # --- cudnn_off_fallback

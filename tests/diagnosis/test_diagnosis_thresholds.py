@@ -75,12 +75,6 @@ def test_determinism_by_price(price: float, expected: str) -> None:
     assert severity(report(at(DEFAULT, 100), at(DETERMINISTIC, 100 * (1 + price))), "determinism_price") == expected
 
 
-@pytest.mark.parametrize(("change", "chooses"), [(0.019, False), (-0.019, False), (0.022, True), (-0.022, True)])
-def test_a_choice_has_to_be_worth_it(change: float, chooses: bool) -> None:
-    source = report(at(DEFAULT, 100), at(BENCHMARK, 100 * (1 + change)))
-    assert (first(source, "nothing_to_choose") is None) is chooses
-
-
 def test_a_setting_is_compared_by_memory_too() -> None:
     off = v0().run("cudnn-off")
     assert off is not None

@@ -47,7 +47,7 @@ from profiler_kit.records.traces import (
 )
 
 RULES = [rule for rule in all_rules() if rule.reads != "reports"]
-ABOUT_TRACES_ALONE = {"sync_waits", "communication_exposed", "stragglers", "partial_trace"}
+ABOUT_TRACES_ALONE = {"sync_waits", "communication_exposed", "stragglers"}
 
 
 def found(report: TraceReport | TraceSummary, rule: str) -> list[Finding]:
@@ -302,20 +302,6 @@ def test_a_straggler_is_named_with_the_cause() -> None:
     assert ranks is not None
     early = replace(ranks, stragglers=tuple(replace(one, cost_ns=ms(0.6)) for one in ranks.stragglers))
     assert found(replace(two_ranks(), ranks=early), "stragglers") == []
-
-
-@pytest.mark.parametrize(
-    ("lost_ms", "unlinked_ms", "expected"),
-    [(0.9, 4.9, None), (1.1, 0.0, "low"), (0.0, 5.1, "low"), (10.1, 0.0, "medium")],
-)
-def test_limits_of_a_partial_trace(lost_ms: float, unlinked_ms: float, expected: str | None) -> None:
-    case = trace(
-        phases={"forward": (1.0, 100.0 - lost_ms, 0.0)},
-        unattributed_ms=lost_ms,
-        unlinked_ns=ms(unlinked_ms),
-        linked=990,
-    )
-    assert severity(case, "partial_trace") == expected
 
 
 @pytest.mark.parametrize(("again_ms", "expected"), [(4.9, None), (5.0, "low"), (20.0, "medium")])

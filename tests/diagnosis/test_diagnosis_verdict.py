@@ -87,6 +87,13 @@ def test_the_largest_part_is_the_bound(idle: Idle, phases: Phases, bound: str) -
     assert judged(traces(trace(idle=idle, phases=phases))).bound == bound
 
 
+def test_idle_time_of_unknown_cause_asks_for_whole_steps() -> None:
+    case = trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("unknown", "forward"): 60.0})
+    assert any("torch.cuda.synchronize()" in sentence for sentence in judged(traces(case)).sentences)
+    known = trace(phases={"forward": (1.0, 40.0, 0.0)}, idle={("python", "forward"): 60.0})
+    assert not any("torch.cuda.synchronize()" in sentence for sentence in judged(traces(known)).sentences)
+
+
 def test_times_of_replayed_kernels_are_not_judged() -> None:
     report = traces(replace(host_only(), hardware_counters=True))
     assert judged(report).sentences == (

@@ -4,90 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent, plural
+from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent
 from profiler_kit.diagnosis.recorded import (
-    BOTH_ACTIVITIES,
     MIN_UNRECORDED_SHARE,
     lost_text,
     record_code,
     unrecorded_text,
 )
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
-from profiler_kit.diagnosis.step_work import StepWork, all_steps, idle_steps
+from profiler_kit.diagnosis.step_work import StepWork, all_steps
 from profiler_kit.records.claims import idle_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import IDLE_CAUSES, MAX_UNRECORDED_SHARE, TraceSummary, idle_by_cause
-from profiler_kit.units import percent, text
-
-# Time without a launch is attributed by comparison, or not at all. It makes shares uncertain by as much.
-MAX_UNLINKED_SHARE: Final = 0.05
-# Unattributed time cannot be explained at all, so the limit is lower.
-MAX_UNATTRIBUTED_SHARE: Final = 0.01
-
-
-def _partial_trace(report: Report | TraceReport, step: StepWork) -> StepPart | None:
-    trace = step.trace
-    unattributed, unlinked = trace.unattributed_ns / trace.busy_ns, trace.unlinked_ns / trace.busy_ns
-    if trace.clock != "device" or (unattributed <= MAX_UNATTRIBUTED_SHARE and unlinked <= MAX_UNLINKED_SHARE):
-        return None
-    missing_launches = trace.device_events - trace.linked
-    return StepPart(
-        share=unattributed,
-        share_name="",
-        title=f"Incomplete trace: {percent(unlinked)} of the device time has no launch in the trace, {percent(unattributed)} is "
-        "unattributed",
-        sentences=(
-            f"The launches of {plural(missing_launches, 'device event')} of "
-            f"{trace.device_events:,} are missing; these events take {text(trace.unlinked_ns, 'ns')}."
-            if missing_launches
-            else f"The trace has no phase for {text(trace.unattributed_ns, 'ns')} of device time.",
-            f"{text(trace.aligned_ns, 'ns')} of it was attributed by matching the same kernels in another step."
-            if trace.aligned_ns
-            else "",
-            "Shares of phases and modules are uncertain by the unattributed share." if unattributed > 0 else "",
-        ),
-        advice=_partial_advice(trace),
-        measures=(
-            ("launched outside the trace", 100.0 * unlinked, "percent"),
-            ("unattributed", 100.0 * unattributed, "percent"),
-            ("attributed by matching another step", trace.aligned_ns, "ns"),
-        ),
-        weight=max(unattributed, unlinked),
-        claims=(),
-    )
-
-
-def _partial_advice(trace: TraceSummary) -> Advice:
-    """Return how to record a whole trace, without the activities that were recorded already."""
-    if not trace.linked:
-        return advise(f"Record the host too: {{code}}. {_MARK_STEPS}", BOTH_ACTIVITIES)
-    if trace.linked == trace.device_events:
-        return advise(
-            "Mark the phases: with {code}, and likewise for the others.", "torch.profiler.record_function('forward')"
-        )
-    return advise(
-        "Call {code} before the first recorded step, so that no earlier work runs in it.", "torch.cuda.synchronize()"
-    ).then("" if trace.steps else _MARK_STEPS)
-
-
-_MARK_STEPS: Final = "Call prof.step() at the end of each step."
-
-
-PARTIAL_TRACE = step_rule(
-    "partial_trace",
-    _partial_trace,
-    Shares(0.0, medium=0.10, of="the device time without a phase"),  # above, the shares of phases are unreliable
-    f"""
-Fires for a trace if more than {limit_percent(MAX_UNLINKED_SHARE)} of the device's busy time has no launch in the trace, or more
-than {limit_percent(MAX_UNATTRIBUTED_SHARE)} is unattributed (without a phase).
-
-Kernels that were queued when the recording started have no launch in the trace. If another step runs the same kernels, they are
-attributed by matching that step. A trace without host events has no attribution at all.
-""",
-    topic="note",
-    steps=idle_steps,
-    reads="traces",
-)
+from profiler_kit.units import percent
 
 # From here on, the missing work can change what bounds the step.
 LARGE_MISSING_SHARE: Final = 0.1

@@ -33,7 +33,7 @@ TRACES: Final = Path(__file__).resolve().parents[3] / "tests" / "fixtures" / "di
 RANK: Final = re.compile(r"\.rank\d+$")
 SERIOUS: Final = ("high", "medium")
 # Findings about the recording itself: they name no cause.
-NO_CAUSE: Final = frozenset({"partial_trace", "device_not_recorded", "new_thread", "tf32_in_use", "unsteady"})
+NO_CAUSE: Final = frozenset({"device_not_recorded", "new_thread", "tf32_in_use", "unsteady"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
