@@ -71,7 +71,8 @@ class StepSavings:
         """
         if first.saving is None or self._topics.get(first.rule) == "bound":
             return first, [first]
-        others = [item for item in others if item.saving is not None and item.trial is None]
+        # advice that a run can try keeps a finding of its own
+        others = [item for item in others if item.saving is not None and item.trial is None and not item.tries]
         head, place = self._around(first, others)
         symptoms = [place] if place is not None else []
         whole = replace(head, symptoms=tuple(symptoms))

@@ -22,6 +22,7 @@ from profiler_kit.records.counts import PSEUDO_PATHS
 from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Bytes, Graph, Ids, Ints, Mask
 from profiler_kit.simulation.host_pieces import HostPieces, host_pieces
+from profiler_kit.simulation.parallel_rounds import parallel_loops
 from profiler_kit.simulation.repeated_work import CAN_JOIN, NEEDS_LAUNCHES, REPEATED, repeated_work
 from profiler_kit.traces.names import accumulates
 from profiler_kit.traces.table import NONE
@@ -249,7 +250,8 @@ def _repeating(attribution: Attribution, loops: Loops, node_event: Ids, is_produ
     """Return `loops` without those that may be layers in a row.
 
     A row of layers has products in each round, and a parameter for each of them: as many gradients as rounds. A loop over time
-    steps has few parameters for many rounds. Without gradients, nothing tells them apart.
+    steps has few parameters for many rounds, and rounds of heads or experts read the same value (`parallel_loops`). Without
+    gradients, nothing tells them apart.
     """
     table, host = attribution.table, attribution.host
     names, counts = np.unique(table.name[host.rows[attribution.nodes]], return_counts=True)
@@ -257,7 +259,8 @@ def _repeating(attribution: Attribution, loops: Loops, node_event: Ids, is_produ
     gradients_per_step = gradients / max(len(np.unique(host.step[attribution.nodes])), 1)
     with_products = set(np.append(loops.number, np.int32(NONE))[node_event[is_product]].tolist())
     may_be_layers = [
-        index in with_products and not 0 < gradients_per_step < loop.rounds for index, loop in enumerate(loops.loops)
+        index in with_products and not 0 < gradients_per_step < loop.rounds and not is_parallel
+        for index, (loop, is_parallel) in enumerate(zip(loops.loops, parallel_loops(attribution, loops), strict=True))
     ]
     number = np.where(np.array([*may_be_layers, True])[loops.number], NONE, loops.number).astype(np.int32)
     rows = (loop._replace(operators=()) if out else loop for loop, out in zip(loops.loops, may_be_layers, strict=True))

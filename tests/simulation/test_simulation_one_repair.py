@@ -94,6 +94,11 @@ def test_parts_of_one_place_are_one_finding_with_the_saving_of_the_place(steps: 
     assert [symptom.title.split(" (")[0] for symptom in whole.symptoms if not symptom.rule] == ["train.py(3): metric"]
 
 
+def test_a_finding_whose_advice_can_be_tried_stays_apart(steps: Steps) -> None:
+    assert "copies" in steps.repair(CPU, COPIES)[1]
+    assert "copies" not in steps.repair(CPU, replace(COPIES, tries=("compile",)))[1]
+
+
 def test_a_place_has_the_name_of_the_finding_that_says_why(steps: Steps) -> None:
     whole, parts = steps.repair(PLACE, PRODUCT, COPIES, CPU, LAUNCHES)
     assert whole.rule == "cpu"

@@ -515,3 +515,31 @@ def test_the_wait_with_which_the_first_step_begins_counts_as_well(tmp_path: Path
         ]  # fmt: skip
     steps_model = model(tmp_path, events)
     assert steps_model.saving(Change(idle_claims("python"), 1.0)) == pytest.approx(0.85, abs=0.1)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_heads_with_parameters_of_their_own_are_a_loop_and_layers_are_not(is_shared: bool, tmp_path: Path) -> None:
+    """Ten products of 80 us on the host, with 100 us of backward each. Autograd adds up gradients if they share an input."""
+    events, heads, step_us = [], 10, 2_000
+    for i in range(4):
+        begin = i * step_us
+        events.append(mark(f"ProfilerStep#{i + 1}", begin, begin + step_us))
+        for head in range(heads):
+            at, back, number = begin + 80 * head, begin + 900 + 100 * (heads - head - 1), 100 * i + 3 * head + 1
+            sequence = heads * i + head + 1
+            events += [
+                op("aten::linear", at, at + 80, sequence=sequence),
+                launch(number, at + 76, at + 78),
+                kernel("gemm", at + 80, at + 84, number),
+                node("AddmmBackward0", back, back + 60, sequence),
+                launch(number + 1, back + 10, back + 12, thread=ENGINE),
+                kernel("gemm", back + 14, back + 18, number + 1),
+                node("torch::autograd::AccumulateGrad", back + 60, back + 90, 0),
+            ]
+            if is_shared:
+                events.append(op("aten::add_", back + 30, back + 50, thread=ENGINE))
+    attribution = attribute(table(tmp_path, events))
+    sites = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.loop]
+    assert [(site.loop, site.rounds) for site in sites] == ([("aten::linear", heads)] if is_shared else [])
+    for site in sites:
+        assert site.saving.median == pytest.approx(0.63, abs=0.08), "nine of ten rounds, without accumulations"

@@ -184,8 +184,9 @@ host's waits there; or, from {limit_percent(MIN_OPERATOR_SAVING)} on, without on
 all work of a training step that has no backward pass; or of operators in a row that each step calls once between two products;
 or of the same operators at least eight times in a row, as a Python loop over parameters, items, experts, classes or time steps
 calls them. One operation does the work of all rounds: the host works once, and each kernel costs only what exceeds the shortest
-one. A row of layers is no loop: each round has products, and there are as many gradients of parameters as rounds. Without
-gradients, rounds with products do not count.
+one. A row of layers is no loop: each round has products, and there are as many gradients of parameters as rounds. Heads and
+experts look the same, but read the same value: backward adds up its gradient in each round, and no operator of a round joins an
+input to a result. Without gradients, rounds with products do not count.
 A function that the loop of a training step calls itself counts with all
 that it calls, unless that has a backward pass: an evaluation, a teacher, an average of the weights. Work of backward belongs to
 the place of its forward operator. Of work that has to be done, products stay, and of three or more launches in a row the
