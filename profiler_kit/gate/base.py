@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from profiler_kit import process
 from profiler_kit.command_lines import PROGRAM, kit_command
 from profiler_kit.errors import NotComparableError, TargetError, UsageError
 from profiler_kit.gate import worktree_child
@@ -22,11 +21,8 @@ from profiler_kit.gate.git import (
     SHORT_HASH_CHARS,
     Revision,
     files_at,
-    find_base,
     plain_environment,
-    repository_root,
     submodules,
-    worktree,
 )
 from profiler_kit.process import Outcome
 from profiler_kit.records.notes import Note
@@ -80,38 +76,6 @@ def saved_base(rev: str | None, repo: Path) -> Report | None:
     report = read_report(repo / rev)
     note = Note(code="revision", text=f"saved report {rev}, created {report.created}")
     return replace(report, notes=(note, *report.notes))
-
-
-def load_base(
-    rev: str | None,
-    target_argv: Sequence[str],
-    *,
-    repo: Path,
-    runner: Runner = process.run,
-    timeout_s: float = COUNT_TIMEOUT_S,
-) -> Report:
-    """Count the target in `target_argv` (TARGET, then its options) at the merge base of HEAD and `rev`.
-
-    `rev` may be the path of a saved report, which is read instead. None means the first of `DEFAULT_BASES` that exists.
-    `repo`: the folder the command runs in; relative paths keep their meaning in the base. The report's first note describes
-    the base.
-
-    Raises:
-        UsageError: no git, no repository, an unknown revision, a target outside the repository.
-        NotComparableError: the target's file does not exist at the base.
-        TargetError: the base can't be loaded or counted.
-    """
-    saved = saved_base(rev, repo)
-    if saved is not None:
-        return saved
-    top = repository_root(repo)
-    target = target_files(target_argv[0], repo, top)
-    revision = find_base(rev, repo)
-    require_file(target, top, revision)
-    with worktree(top, revision.commit) as folder:
-        command = count_command(target_argv, repo=repo, top=top, folder=folder, revision=revision)
-        outcome = runner(command.argv, cwd=command.cwd, env=command.env, timeout_s=timeout_s)
-        return replace(command, timeout_s=timeout_s).report(outcome)
 
 
 def count_command(

@@ -1,4 +1,4 @@
-"""Optional experiments of `analyze`: a memory limit, changing shapes, hardware counters."""
+"""Optional experiments of `analyze`: a memory limit, changing shapes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from typing import Final
 from profiler_kit import process, units
 from profiler_kit.configurations import shapes
 from profiler_kit.configurations.naming import with_name
-from profiler_kit.measurement import counters
 from profiler_kit.measurement.plan import with_memory_limit
 from profiler_kit.measurement.session import Session, measure_more
 from profiler_kit.measurement.worker_process import run_worker
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
-from profiler_kit.records.experiments import ConvolutionTiming, ExperimentOptions, ShapeSchedule, ShapeStep
+from profiler_kit.records.experiments import ExperimentOptions, ShapeSchedule, ShapeStep
 from profiler_kit.records.jobs import ScheduleEnd, ScheduleJob
 from profiler_kit.records.progress import ProcessStart
 from profiler_kit.records.runs import ConfigRun
@@ -145,59 +144,6 @@ def _failure(outcome: process.Outcome, limit_s: float, done: int) -> str:
         return f"killed (SIGKILL) {after}: the system does this when host memory runs out; give smaller shapes"
     last = f": {outcome.last_log_line}" if outcome.last_log_line else ""
     return f"the process ended ({outcome.ending}) {after}{last}"
-
-
-def add_hardware_counters(session: Session, enabled: bool) -> None:
-    """Add hardware counters to the runs. Runs with the same kernels share one counting process."""
-    if not enabled or session.interrupted:
-        return
-    if not any(run.convolutions for run in session.runs):
-        reason = (
-            "no run has convolutions with known kernels"
-            if session.device.startswith("cuda")
-            else f"only NVIDIA devices are supported, not {session.device}"
-        )
-        session.notes.append(f"Hardware counters were not read: {reason}.")
-        return
-    kernels_of = [
-        tuple((part.path, part.part, part.kernel) for part in run.convolutions) if run.failure is None else ()
-        for run in session.runs
-    ]
-    by_kernels: dict[tuple[tuple[str, str, str], ...], tuple[ConvolutionTiming, ...]] = {}
-    try:
-        for at, (run, kernels) in enumerate(zip(list(session.runs), kernels_of, strict=True)):
-            if not kernels:
-                continue
-            if kernels not in by_kernels:
-                name = f"counting operations, {run.config.name}"
-                count = len(set(kernels_of) - {()})
-                session.on_process(ProcessStart(number=len(by_kernels) + 1, count=count, name=name))
-                counted, notes = counters.count(
-                    session.spec,
-                    run.config,
-                    device=session.device,
-                    timeout_s=session.timeout_s,
-                    on_progress=_with_label(session, name),
-                )
-                if counted is not None:
-                    notes = (*notes, *counters.kernel_mismatches(run.convolutions, counted))
-                for note in notes:
-                    session.note(note)
-                if counted is None:
-                    return
-                by_kernels[kernels] = counters.with_counters(run.convolutions, counted)
-            counted_parts = {(part.path, part.part): part for part in by_kernels[kernels]}
-            same_kernels = ((part, counted_parts[part.path, part.part]) for part in run.convolutions)
-            convolutions = tuple(
-                replace(part, counters=other.counters, counted_kernels=other.counted_kernels)
-                for part, other in same_kernels
-            )
-            session.runs[at] = replace(run, convolutions=convolutions)
-    except KeyboardInterrupt:
-        session.interrupted = True
-        session.notes.append("Interrupted while reading hardware counters.")
-    finally:
-        session.on_process(None)
 
 
 def _with_label(session: Session, label: str) -> OnProgress:

@@ -259,7 +259,6 @@ def _analyze_spec(
         measure_plan(session, plan, folder)
         experiment_runs.measure_with_memory_limit(session, experiments.memory_limit_bytes, folder)
         schedules = experiment_runs.run_schedules(session, experiments.shapes)
-        experiment_runs.add_hardware_counters(session, experiments.counters)
 
         def build_report() -> Report:
             try:

@@ -15,7 +15,7 @@ from profiler_kit.records.report import Remedy, Report
 from profiler_kit.records.runs import ConfigRun
 
 _EXPERIMENTS: Final = {  # fields of ExperimentOptions
-    "also": "also", "memory-limit": "memory_limit_bytes", "shapes": "shapes", "try": "trials", "counters": "counters",
+    "also": "also", "memory-limit": "memory_limit_bytes", "shapes": "shapes", "try": "trials",
 }  # fmt: skip
 _ARGUMENTS: Final = {"budget": "budget_s", "timeout": "timeout_s", "hardware": "hardware", "convention": "convention"}
 _FLAGS: Final = {"channels-last": "channels_last=True", "strict": "strict=True", "cross-check": "cross_check=True"}

@@ -89,7 +89,6 @@ def _check_options(spec: TargetSpec, device: str, experiments: ExperimentOptions
     unsupported = {
         "--shapes": options.shapes is not None,
         "--memory-limit": options.memory_limit_bytes is not None,
-        "--counters": options.counters,
     }
     for name, is_set in unsupported.items():
         if is_set:

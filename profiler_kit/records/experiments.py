@@ -59,7 +59,7 @@ class ConvolutionTiming:
     - `tensor_core`: True where the kernel name states tensor cores; False where it does not state them.
     - `workspace_bytes`: the peak memory beyond inputs and outputs while the part ran; None where not measured.
     - `macs`: counted multiply-accumulates; None without a count.
-    - `counters`: hardware counters of all its kernels. `counted_kernels`: the same by kernel.
+    - `counters`: hardware counters of all its kernels, which only older reports have. `counted_kernels`: the same by kernel.
     """
 
     path: str
@@ -243,7 +243,6 @@ class ExperimentOptions:
     - `steps_planned`: the number of steps the user plans to train, for break-even verdicts.
     - `shapes`: a schedule of input shapes as text; ``auto`` generates one.
     - `memory_limit_bytes`: also measure under this limit of device memory.
-    - `counters`: read hardware counters if Nsight Compute is installed.
     """
 
     also: tuple[str, ...] = ()
@@ -251,4 +250,3 @@ class ExperimentOptions:
     steps_planned: int | None = None
     shapes: str | None = None
     memory_limit_bytes: int | None = None
-    counters: bool = False

@@ -122,18 +122,6 @@ class ScheduleEnd(Saved, kind="schedule_end"):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountersJob(TargetJob, kind="counters_job"):
-    """One step to run under a profiler of hardware counters."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountersEnd(Saved, kind="counters_end"):
-    """The end of the counted step. `failure` is None if the step ran completely between the profiler's start and stop."""
-
-    failure: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CeilingsJob(Saved, kind="ceilings_job"):
     """A device to measure peaks of, and the time for it. The answer is a `Ceilings`."""
 

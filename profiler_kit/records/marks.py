@@ -1,10 +1,8 @@
-"""Names that the worker writes into traces and counter tables, and their parsers."""
+"""Names that the worker writes into traces, and their parsers."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
-from urllib.parse import quote, unquote
 
 from profiler_kit.records.experiments import CONVOLUTION_PARTS, ConvolutionPart
 
@@ -12,8 +10,6 @@ STEP: Final = "pk:step:"
 PHASE: Final = "pk:phase:"
 MODULE: Final = "pk:module:"
 CONVOLUTION: Final = "pk:conv:"
-COUNTED: Final = "pk:part:"
-_COUNTED_RANGE: Final = re.compile(rf"{COUNTED}(?P<path>[^|:\"]*)\|(?P<part>{'|'.join(CONVOLUTION_PARTS)})\b")
 
 
 def is_mark(name: str) -> bool:
@@ -46,17 +42,3 @@ def parse_convolution_mark(name: str) -> tuple[ConvolutionPart, str] | None:
     part_text, colon, path = name.removeprefix(CONVOLUTION).partition(":")
     part = next((part for part in CONVOLUTION_PARTS if part == part_text), None)
     return (part, path) if colon and part is not None and name.startswith(CONVOLUTION) else None
-
-
-def counted_range(path: str, part: ConvolutionPart) -> str:
-    """The NVTX range around one part of the convolution at `path`. Characters with a meaning in ncu's table are escaped."""
-    return f"{COUNTED}{quote(path, safe='')}|{part}"
-
-
-def parse_counted_range(ranges: str) -> tuple[ConvolutionPart, str] | None:
-    """The part and the path of the range of ours in `ranges`, which may include the user's ranges; None without one."""
-    match = _COUNTED_RANGE.search(ranges)
-    if match is None:
-        return None
-    part = next(part for part in CONVOLUTION_PARTS if part == match["part"])
-    return part, unquote(match["path"])

@@ -4,16 +4,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from gate_reports import node, report
 
+from profiler_kit import process
 from profiler_kit.errors import KitError, NotComparableError, ReportError, TargetError, UsageError
 from profiler_kit.gate import git, worktree_child
-from profiler_kit.gate.base import load_base
-from profiler_kit.gate.git import find_base, worktree
+from profiler_kit.gate.base import COUNT_TIMEOUT_S, Runner, count_command, require_file, saved_base, target_files
+from profiler_kit.gate.git import find_base, repository_root, worktree
 from profiler_kit.process import Outcome
+from profiler_kit.records.report import Report
 from profiler_kit.records.serde import dumps
 from profiler_kit.records.target import Checkout
 
@@ -32,6 +35,27 @@ class Net(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.fc(x)
 """
+
+
+def load_base(
+    rev: str | None,
+    target_argv: Sequence[str],
+    *,
+    repo: Path,
+    runner: Runner = process.run,
+    timeout_s: float = COUNT_TIMEOUT_S,
+) -> Report:
+    """The steps of a check on the side of the base, for one target."""
+    saved = saved_base(rev, repo)
+    if saved is not None:
+        return saved
+    top = repository_root(repo)
+    revision = find_base(rev, repo)
+    require_file(target_files(target_argv[0], repo, top), top, revision)
+    with worktree(top, revision.commit) as folder:
+        command = count_command(target_argv, repo=repo, top=top, folder=folder, revision=revision)
+        outcome = runner(command.argv, cwd=command.cwd, env=command.env, timeout_s=timeout_s)
+        return replace(command, timeout_s=timeout_s).report(outcome)
 
 
 class Repo:

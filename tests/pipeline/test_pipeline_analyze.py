@@ -14,13 +14,11 @@ torch = pytest.importorskip("torch")
 from profiler_kit import counting  # noqa: E402
 from profiler_kit.errors import TargetError, UsageError  # noqa: E402
 from profiler_kit.measurement import plan as configs  # noqa: E402
-from profiler_kit.measurement.experiments import add_hardware_counters  # noqa: E402
-from profiler_kit.measurement.session import Session  # noqa: E402
 from profiler_kit.pipeline.analyze import all_failed, analyze_spec  # noqa: E402
 from profiler_kit.pipeline.count import count, count_spec  # noqa: E402
 from profiler_kit.pipeline.memory_prediction import Counted  # noqa: E402
 from profiler_kit.records.configs import RunConfig  # noqa: E402
-from profiler_kit.records.experiments import ConvolutionTiming, CountedKernel, ExperimentOptions, KernelCounters  # noqa: E402
+from profiler_kit.records.experiments import ExperimentOptions  # noqa: E402
 from profiler_kit.records.runs import ConfigRun, Failure  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, loads_report  # noqa: E402
@@ -296,32 +294,3 @@ def test_a_schedule_that_makes_no_sense_is_told_before_anything_is_measured(
     with pytest.raises(UsageError, match="sixty"):
         analyze_spec(spec, device="cpu", experiments=ExperimentOptions(shapes="sixty"))
     assert measured.asked == []
-
-
-def test_counters_are_read_once_for_all_that_run_the_same_kernels(
-    spec: TargetSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both runs get the kernels' own counters too, and what was done otherwise in the counted process is a note."""
-    part = ConvolutionTiming(path="c", part="fprop", calls=1, kernel_ns=9, layout_ns=0, family="conv:fft", kernel="k")
-    figures = KernelCounters(flops=7, dram_read_bytes=1, dram_write_bytes=2, kernels=1)
-    made = replace(part, counters=figures, counted_kernels=(CountedKernel(name="k", counters=figures),))
-    asked: list[str] = []
-
-    def count(_: object, config: RunConfig, **__: object) -> tuple[object, tuple[str, ...]]:
-        asked.append(config.name)
-        return object(), ("said once",)
-
-    monkeypatch.setattr("profiler_kit.measurement.counters.count", count)
-    monkeypatch.setattr("profiler_kit.measurement.counters.with_counters", lambda parts, counted: (made,))
-    monkeypatch.setattr(
-        "profiler_kit.measurement.counters.kernel_mismatches", lambda parts, counted: ("another kernel",)
-    )
-    session = Session(
-        spec=spec, device="cuda", budget_s=1.0, on_progress=lambda _: None,
-        read_trace=lambda run, _: run, read_parts_trace=lambda run, _: run,
-    )  # fmt: skip
-    session.runs += [ConfigRun(config=RunConfig(name=name), convolutions=(part,)) for name in ("a", "b")]
-    add_hardware_counters(session, True)
-    assert asked == ["a"]
-    assert [run.convolutions for run in session.runs] == [(made,), (made,)]
-    assert session.notes == ["said once", "another kernel"]

@@ -51,7 +51,6 @@ SHORT_SEARCH = ("--processes", str(MIN_TUNING_PROCESSES))
 WITH_PROCESSES = "analyze my_model.py"
 # What a report says about an option for NVIDIA devices on a machine without one. The command itself succeeds.
 NOTES_WITHOUT_CUDA = {
-    "--counters": "- Hardware counters were not read: only NVIDIA devices are supported, not ",
     "--memory-limit": "- No runs with a memory limit of 1 GiB: only CUDA devices support a limit.",
 }
 # For commands that accept a broken budget.

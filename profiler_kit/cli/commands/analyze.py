@@ -166,11 +166,6 @@ def _add_experiment_options(parser: argparse.ArgumentParser) -> None:
         help="repeat runs that use more memory than this limit, for example 4GiB, under the limit; cuDNN may then choose "
         "slower algorithms (CUDA only)",
     )  # fmt: skip
-    group.add_argument(
-        "--counters", action="store_true",
-        help="read executed operations and DRAM bytes of each convolution from hardware counters (CUDA only; needs ncu of "
-        "Nsight Compute)",
-    )  # fmt: skip
 
 
 def _experiment_options(options: argparse.Namespace) -> ExperimentOptions | None:
@@ -182,7 +177,6 @@ def _experiment_options(options: argparse.Namespace) -> ExperimentOptions | None
         steps_planned=options.steps_planned,
         shapes=options.shapes,
         memory_limit_bytes=options.memory_limit,
-        counters=options.counters,
     )
     return None if experiments == ExperimentOptions() else experiments
 

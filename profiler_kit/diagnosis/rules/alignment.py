@@ -141,7 +141,7 @@ Fires when a convolution or linear layer runs in tensor-core arithmetic with cha
 step.
 
 The padded share is **computed from the channels**, not measured, and is a lower bound: real tiles are larger than
-{CHANNEL_MULTIPLE}, so a layer with few channels pads more. Hardware counters (`--counters`) measure it. Channels rounded down
+{CHANNEL_MULTIPLE}, so a layer with few channels pads more. Channels rounded down
 to a multiple save at least the padding. Channels rounded up take about the same time as now.
 
 The counts of a report show the channels. In a trace, the shapes of convolutions and linear layers do, if most of the products run

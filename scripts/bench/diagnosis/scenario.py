@@ -55,7 +55,7 @@ CAUSES: Final[dict[str, frozenset[str]]] = {
         "compile": "compile_time recompilation",
         "changing_shapes": "changing_shapes recompilation compile_time slow_preparation",
         "host_copies": "host_copies",
-        "layer": "dominant_layer dominant_operator slow_algorithm executed_work",
+        "layer": "dominant_layer dominant_operator slow_algorithm",
         "attention": "attention_by_hand",
         "precision": "no_tensor_cores half_precision tf32_in_use float64",
         "float64": "float64",
