@@ -50,7 +50,6 @@ def build_annotation(attribution: Attribution) -> Annotation:
     modules = _Modules(attribution)
     spans = [*_host_lanes(attribution, modules)]
     counters: list[CounterTrack] = []
-    notes: list[str] = []
     # Idle time of all devices together, as in the summary.
     idle_gaps = device_time(attribution).gaps if len(attribution.device.rows) else None
     device, names = event_devices(attribution)
@@ -74,17 +73,14 @@ def build_annotation(attribution: Attribution) -> Annotation:
         spans += (
             _idle_lane(f"{title}: idle", idle_gaps, on_device, attribution.device.step) if idle_gaps is not None else ()
         )
-        rate, note = annotation_counters.flop_rate(attribution, on_device)
         tracks = (
             annotation_counters.running_events(attribution, on_device),
             annotation_counters.queue_depth(attribution, on_device),
-            rate,
         )
         prefix = "" if len(names) == 1 else f"{title}: "
         counters += [CounterTrack(name=prefix + c.name, points=c.points) for c in tracks if c is not None]
-        notes += [note] if note is not None else []
     counters += annotation_counters.memory_tracks(attribution)
-    return Annotation(spans=tuple(spans), counters=tuple(counters), notes=tuple(dict.fromkeys(notes)))
+    return Annotation(spans=tuple(spans), counters=tuple(counters))
 
 
 def _work(attribution: Attribution, pieces: BusyPieces) -> _Work:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO
 
@@ -24,23 +24,15 @@ _GZIP_LEVEL: Final = 5
 Lines = Callable[[Annotation, Container[str]], Iterable[bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Annotated:
-    """A written trace: the size of its JSON before compression, and `notes` about omitted lanes."""
-
-    size_bytes: int
-    notes: tuple[str, ...]
-
-
-def annotate_trace(trace: Path, out: BinaryIO, lines: Lines) -> Annotated:
-    """Write the events of `trace` to `out`, unchanged, after our additional lanes and counters.
+def annotate_trace(trace: Path, out: BinaryIO, lines: Lines) -> int:
+    """Write the events of `trace` to `out`, unchanged, after our additional lanes and counters. Returns the bytes written.
 
     Raises: TraceError if the trace cannot be read.
     """
     from profiler_kit.traces.rewriting import rewrite_trace
 
     annotation, pids = _annotate(trace)
-    return Annotated(size_bytes=rewrite_trace(trace, out, lines(annotation, pids)), notes=annotation.notes)
+    return rewrite_trace(trace, out, lines(annotation, pids))
 
 
 def add_annotation(trace: Path, out: BinaryIO, annotation: Annotation, lines: Lines) -> None:

@@ -36,11 +36,10 @@ class CounterTrack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """Lanes in display order, then counters. `notes`: what could not be added, and why."""
+    """Lanes in display order, then counters."""
 
     spans: tuple[Span, ...]
     counters: tuple[CounterTrack, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

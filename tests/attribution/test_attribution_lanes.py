@@ -107,37 +107,6 @@ def test_how_much_runs_and_how_much_waits(attribution: Attribution) -> None:
     assert busy[-1][1] == depth[-1][1] == 0
 
 
-def test_flops_go_by_while_the_operators_kernels_run(attribution: Attribution) -> None:
-    rate = counter(build_annotation(attribution), "TFLOP/s")
-    assert rate[:2] == [(1054, 48 / 4e-6 / 1e12), (1058, 0)]
-    big = {"Input Dims": [[4096], [4096, 4096], [4096, 4096]], "Concrete Inputs": ["", "", ""], "Sequence number": 3}
-    events = [{**e, "args": big} if e["name"] == "aten::addmm" else e for e in step(3, 1000)]
-    result = build_annotation(attribute(table(Path(attribution.table.file).parent, events)))
-    expected = pytest.approx(2 * 4096**3 / 4e-6 / 1e12, abs=1e-6)
-    assert counter(result, "TFLOP/s") == [(1054, expected), (1058, 0)]
-
-
-def test_without_shapes_there_is_a_note_in_place_of_flops(tmp_path: Path) -> None:
-    events = [{**e, "args": {}} if e["name"] == "aten::addmm" else e for e in step(3, 1000)]
-    result = build_annotation(attribute(table(tmp_path, events)))
-    assert counter(result, "TFLOP/s") == []
-    assert any("record_shapes" in note for note in result.notes)
-
-
-def test_a_rate_of_little_of_the_work_is_no_rate(tmp_path: Path) -> None:
-    events = step(3, 1000)
-    lacking = {**op("aten::bmm", 1035, 1039), "args": {"Input Dims": [[]], "Concrete Inputs": [""]}}
-
-    def found(took: float) -> Annotation:
-        work = [lacking, launch(99, 1036), kernel("gemm", 1100, 1100 + took, 99)]
-        return build_annotation(attribute(table(tmp_path, [*events, *work])))
-
-    assert counter(found(3), "TFLOP/s") != []
-    assert any(note.startswith("FLOP/s: 1 of 2") for note in found(3).notes)
-    assert counter(found(5), "TFLOP/s") == []
-    assert any(note.startswith("No FLOP/s: 1 of 2") for note in found(5).notes)
-
-
 def test_memory_is_told_by_device(tmp_path: Path) -> None:
     def memory(at: float, allocated: int, number: int, kind: int = 1) -> Event:
         args = {"Total Allocated": allocated << 20, "Bytes": 1, "Device Type": kind, "Device Id": number}

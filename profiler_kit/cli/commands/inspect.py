@@ -164,10 +164,8 @@ def _write_annotated(file: Path, output_path: Path, options: argparse.Namespace)
         output.json_output(partial, output_path.suffix == ".gz") as out,
     ):
         progress.show(f"annotating {file.name}")
-        annotated = annotate_trace(file, out, chrome_trace.event_lines)
-    output.print_note(f"wrote {output_path} ({annotated.size_bytes / 1e6:,.1f} MB of JSON)", options)
-    for note in annotated.notes:
-        output.print_note(f"  {note}", options)
+        size_bytes = annotate_trace(file, out, chrome_trace.event_lines)
+    output.print_note(f"wrote {output_path} ({size_bytes / 1e6:,.1f} MB of JSON)", options)
 
 
 def _write_events(file: Path, output_path: Path, options: argparse.Namespace) -> None:
