@@ -11,7 +11,6 @@ import torch
 
 from profiler_kit.devices.device import Device
 from profiler_kit.loading import Target
-from profiler_kit.loading.in_place_activations import run_in_place
 from profiler_kit.loading.inputs import DTYPES
 from profiler_kit.loading.tensor_kinds import as_step_errors
 from profiler_kit.memory.log import MemoryLog
@@ -37,15 +36,14 @@ ZeroGrad = Literal["none", "zero"]
 class Setup:
     """Settings of a simulation.
 
-    `steps`: number of steps. `zero_grad`: whether gradients are reset to None or to zero. `checkpoint`, `in_place`: paths of
-    modules to checkpoint, and of activations that overwrite their input. `watched`: ops whose calls are logged with their
+    `steps`: number of steps. `zero_grad`: whether gradients are reset to None or to zero. `checkpoint`: paths of
+    modules to checkpoint. `watched`: ops whose calls are logged with their
     arguments, also without a workspace rule. `records_calls`: whether the log has all op calls of the last step.
     """
 
     steps: int = STEPS
     zero_grad: ZeroGrad = "none"
     checkpoint: tuple[str, ...] = ()
-    in_place: tuple[str, ...] = ()
     config: LibraryConfig = field(default_factory=LibraryConfig)
     watched: frozenset[str] = frozenset()
     records_calls: bool = False
@@ -67,7 +65,6 @@ def record_steps(target: Target, device: Device, setup: Setup) -> MemoryLog:
     inputs = tensors_of(batch.args, batch.kwargs, batch.labels)
     with ExitStack() as stack:
         stack.enter_context(checkpointed(target.model, setup.checkpoint))
-        stack.enter_context(run_in_place(target.model, setup.in_place))
         saved = stack.enter_context(restored(target, weights=True))
         emulation = stack.enter_context(emulated(device, tracker, tracker.log.note)) if is_emulated else None
         tracker.label([*target.model.parameters(), *target.model.buffers()], "parameters")

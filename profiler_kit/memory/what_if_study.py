@@ -10,7 +10,6 @@ from profiler_kit.devices.device import Device
 from profiler_kit.devices.registry import DEFAULT_DEVICE
 from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading import Target
-from profiler_kit.loading.in_place_activations import in_place_candidates, unsafe_in_place_modules
 from profiler_kit.memory.search import Candidate, candidates, cheapest, families, largest_batch
 from profiler_kit.memory.steps import Setup
 from profiler_kit.records.counts import Forecast, MemoryEstimate, MemoryOptions, StaticCount, WhatIf
@@ -20,7 +19,6 @@ from profiler_kit.user_code.locations import one_line_message
 
 AUTO: Final = "auto"
 UNCHANGED: Final = Variation()
-MAX_REASONS: Final = 3  # activations whose reason is shown
 AS_FAST: Final = 0.97  # of the best throughput: a smaller batch this close to it is preferred
 _STEP_FAILURES: Final = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
@@ -74,9 +72,7 @@ class WhatIfStudy:
         if AUTO in memory_options.checkpoint:
             yield from self._proposed()
         for variation in memory_options.variations:
-            answer = self._varied(variation)
-            if answer is not None:
-                yield answer
+            yield self._priced(variation) if variation.checkpoint else self.at(variation)
         if self.fits_bytes is not None:
             yield from self._largest()
 
@@ -86,13 +82,13 @@ class WhatIfStudy:
             self._answers[variation] = self._simulate(variation)
         return self._answers[variation]
 
-    def _simulate(self, variation: Variation, in_place: tuple[str, ...] = ()) -> WhatIf:
+    def _simulate(self, variation: Variation) -> WhatIf:
         self._check(variation.checkpoint)
         self.on_progress(f"simulating the step: {variation_text(variation)}")
         words = variation.of_target
         target = self.rebuild(words) if words else self.target
         zero_grad: Literal["zero", "none"] = "zero" if variation.zero_grad == "keep" else "none"
-        setup = Setup(checkpoint=variation.checkpoint, zero_grad=zero_grad, in_place=in_place)
+        setup = Setup(checkpoint=variation.checkpoint, zero_grad=zero_grad)
         try:
             memory, forecast = self.simulate(target, self.device, setup)
         except TargetError as error:
@@ -129,7 +125,6 @@ class WhatIfStudy:
             amp=variation.amp,
             optimizer=variation.optimizer,
             zero_grad=variation.zero_grad,
-            in_place=in_place,
             fits=self._fits(total, total_high),
             kernel_ns=forecast.kernel_ns.median if forecast is not None else None,
             step_ns=forecast.step_ns.median if forecast is not None else None,
@@ -261,52 +256,6 @@ class WhatIfStudy:
                 f"The step does not fit in {text(goal, 'bytes')} with any of the simulated sets of modules. "
                 "The table shows the smallest."
             )
-
-    def _varied(self, variation: Variation) -> WhatIf | None:
-        """The answer for a variation; None if a note explains why there is none."""
-        if variation.inplace:
-            paths = self._in_place_paths(variation)
-            if not paths:
-                return None
-            answer = self._simulate(variation, paths)
-        else:
-            answer = self.at(variation)
-        return self._with_recompute(answer, variation) if variation.checkpoint else answer
-
-    def _in_place_paths(self, variation: Variation) -> tuple[str, ...]:
-        """The activations that can work in place: results stay the same, and autograd accepts it."""
-        activations = in_place_candidates(self.target.model)
-        reasons = dict(unsafe_in_place_modules(self.target, activations))
-        paths = tuple(path for path in activations if path not in reasons)
-        legal = self._accepted(variation, paths, reasons)
-        if not activations:
-            self._note(
-                "No activation module can change to in place: each is in place already, or the activation is a function call."
-            )
-        elif reasons:
-            self._note(f"{len(legal)} of {len(activations)} activations work in place.")
-            for path, reason in list(reasons.items())[:MAX_REASONS]:
-                self._note(f"{path} does not work in place: {reason}.")
-            if len(reasons) > MAX_REASONS:
-                self._note(f"{len(reasons) - MAX_REASONS} more activations do not work in place.")
-        return legal
-
-    def _accepted(self, variation: Variation, paths: tuple[str, ...], reasons: dict[str, str]) -> tuple[str, ...]:
-        """The `paths` that autograd accepts in place together; found by bisection."""
-        if not paths:
-            return ()
-        try:
-            self._simulate(variation, paths)
-        except TargetError:
-            if len(paths) == 1:
-                reasons[paths[0]] = "backward needs its input"
-                return ()
-            half = len(paths) // 2
-            return (
-                *self._accepted(variation, paths[:half], reasons),
-                *self._accepted(variation, paths[half:], reasons),
-            )
-        return paths
 
     def _priced(self, variation: Variation) -> WhatIf:
         return self._with_recompute(self.at(variation), variation)

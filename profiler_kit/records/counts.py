@@ -383,7 +383,7 @@ class WhatIf:
     - `total_bytes`: reserved plus context, with likely workspace. `total_high_bytes`: the same with the largest workspace.
     - `difference_bytes`: the likely peak minus that of the unchanged step.
     - `batch`, `checkpoint`, `amp`, `optimizer`, `zero_grad`: the change, as in `Variation`.
-    - `in_place`: the activations that were switched to in-place.
+    - `in_place`: the activations that were switched to in-place, which only older reports have.
     - `recompute_flops`: FLOPs computed again in backward. `recompute_percent`: their share of the step's FLOPs.
     - `recompute_ns`: the least time of these FLOPs by the roofline; None where no hardware was named.
     - `fits`: whether the step fits into the requested memory; None where no memory was requested.

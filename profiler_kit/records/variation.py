@@ -18,7 +18,6 @@ class Variation:
     - `amp`: autocast to this type, or ``off``.
     - `zero_grad`: ``keep`` fills gradients with zeros, ``none`` frees them.
     - `checkpoint`: paths of modules that save only their inputs for backward.
-    - `inplace`: activations overwrite their input where this is safe.
     - `channels_last`: images and weights have this memory format.
     """
 
@@ -27,7 +26,6 @@ class Variation:
     amp: str | None = None
     optimizer: str | None = None
     zero_grad: ZeroGrad | None = None
-    inplace: bool = False
     channels_last: bool | None = None
 
     @property
@@ -99,8 +97,6 @@ def variation_text(variation: Variation) -> str:
         words.append("zero_grad to zeros" if variation.zero_grad == "keep" else "zero_grad to None")
     if variation.channels_last is not None:
         words.append("channels last" if variation.channels_last else "contiguous")
-    if variation.inplace:
-        words.append("in-place activations")
     if variation.checkpoint:
         paths = ", ".join(path or "(root)" for path in variation.checkpoint)
         count = len(variation.checkpoint)
@@ -125,10 +121,6 @@ def _one_of(name: str, *choices: str) -> Callable[[str], dict[str, Any]]:
     return read
 
 
-def _inplace(value: str) -> dict[str, Any]:
-    return {"inplace": bool(_one_of("inplace", "on")(value))}
-
-
 CHANGES: Final[tuple[Change, ...]] = (
     Change(name="batch", values="N", doc="another batch size", bare=(), read=_batch),
     Change(
@@ -151,13 +143,6 @@ CHANGES: Final[tuple[Change, ...]] = (
         doc="gradients are filled with zeros, as zero_grad(set_to_none=False) does, instead of let go of",
         bare=("keep",),
         read=_one_of("zero_grad", "keep", "none"),
-    ),
-    Change(
-        name="inplace",
-        values="",
-        doc="activation modules such as nn.ReLU overwrite their input, all of them that may",
-        bare=("on",),
-        read=_inplace,
     ),
     Change(
         name="channels_last",

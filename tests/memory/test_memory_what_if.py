@@ -246,21 +246,6 @@ def test_a_path_that_is_no_module_is_told() -> None:
         simulate(target, setup=Setup(checkpoint=("blocks.9",)))
 
 
-class Activated(nn.Module):
-    """An activation that may work in place, one that backward forbids, one whose input is read again."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = nn.Linear(64, 512), nn.Linear(512, 64)
-        self.may, self.needed, self.shared = nn.ReLU(), nn.ReLU(), nn.ReLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.second(self.may(self.first(x)))
-        y = self.needed(torch.sigmoid(x))  # sigmoid keeps its result
-        z: torch.Tensor = y + self.shared(y)
-        return z
-
-
 def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], WhatIfStudy]:
     def made(words: Mapping[str, Any]) -> Target:
         return from_model(model(), (torch.zeros(4096, 64),), loss="sum", device="meta", **words)
@@ -273,29 +258,6 @@ def varied(model: type[nn.Module], *texts: str) -> tuple[list[WhatIf], WhatIfStu
     asked = WhatIfStudy(target, H100, count_target(target), made, simulated, count, recompute_ns=lambda static: 7.0)
     variations = tuple(one for text in texts for one in read_variations(text))
     return list(asked.answers(MemoryOptions(variations=variations))), asked
-
-
-def test_only_activations_that_may_work_in_place_are_switched() -> None:
-    (plain, inplace), asked = varied(Activated, "inplace")
-    assert inplace.in_place == ("may",)
-    assert inplace.allocated_bytes <= plain.allocated_bytes  # what backward needs is kept either way
-    assert [path for path in ("may", "needed", "shared") if any(path in note for note in asked.notes)] == [
-        "needed",
-        "shared",
-    ]
-    assert not asked.target.model.may.inplace  # type: ignore[union-attr]
-
-
-def test_in_place_activations_hold_one_buffer_less_in_inference() -> None:
-    target = from_model(Activated(), (torch.zeros(4096, 64),), mode="infer", device="meta")
-    peaks = [simulate(target, H100, Setup(in_place=paths)).peak_bytes for paths in ((), ("may",))]
-    assert peaks[0] - peaks[1] == 4 * 4096 * (512 - 64)  # the second layer then makes the peak, beside the one buffer
-
-
-def test_a_model_without_such_activations_says_so() -> None:
-    found, asked = varied(Deep, "inplace")
-    assert len(found) == 1
-    assert any("in place" in note for note in asked.notes)
 
 
 def test_the_optimizer_the_gradients_and_the_types_are_varied() -> None:

@@ -8,10 +8,10 @@ from profiler_kit.records.variation import CHANGES, Variation, read_variations
 
 
 def test_changes_by_comma_are_one_variation() -> None:
-    read = read_variations("amp=bfloat16, optimizer=sgd,zero_grad=keep,inplace,batch=4,checkpoint=a.b+c")
+    read = read_variations("amp=bfloat16, optimizer=sgd,zero_grad=keep,batch=4,checkpoint=a.b+c")
     assert read == (
         Variation(
-            amp="bfloat16", optimizer="sgd", zero_grad="keep", inplace=True, batch=4, checkpoint=("a.b", "c")
+            amp="bfloat16", optimizer="sgd", zero_grad="keep", batch=4, checkpoint=("a.b", "c")
         ),
     )  # fmt: skip
 
