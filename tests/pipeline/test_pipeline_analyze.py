@@ -207,7 +207,9 @@ def test_what_is_wrong_with_the_target_is_raised_before_anything_is_measured(
 def test_a_model_whose_flow_depends_on_values_is_counted_with_real_compute(tmp_path: Path) -> None:
     file = tmp_path / "branching.py"
     # what a layer computes has no values but on real tensors
-    file.write_text(NET.replace("return self.fc(x)", "return self.fc(x) * (2 if self.fc(x).detach().numpy().any() else 3)"))
+    file.write_text(
+        NET.replace("return self.fc(x)", "return self.fc(x) * (2 if self.fc(x).detach().numpy().any() else 3)")
+    )
     report = count_spec(TargetSpec(spec=str(file)))
     assert report.static is not None
     assert report.static.device == "cpu"
