@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.names import attribute_paths, calls_in, last_name
+from profiler_kit.loading.program.names import all_nodes, attribute_paths, calls_in, last_name
 from profiler_kit.loading.program.reading import function_node, parsed_leniently
 from profiler_kit.loading.program.repository import local_sources, repository_root
 from profiler_kit.loading.scripts.settings import yaml_values
@@ -111,7 +111,7 @@ def stated_fields(config_class: type) -> dict[str, Any]:
     """
     node = function_node(config_class)
     fields: dict[str, ast.expr] = {}
-    for inner in ast.walk(node) if node is not None else ():
+    for inner in all_nodes(node) if node is not None else ():
         if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Attribute):
             value = inner.value
             choices = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
@@ -145,7 +145,7 @@ def _file_objects(root: Path) -> Iterator[dict[str, Any]]:
 
 def _stated(tree: ast.Module) -> Iterator[dict[str, Any]]:
     """The option defaults of the file's parsers, and the keywords or keys of each call and dict of several values."""
-    for node in ast.walk(tree):
+    for node in all_nodes(tree):
         if isinstance(node, ast.Call):
             words = _words(node)
             if len(words) >= _MIN_VALUES and last_name(node.func) != "add_argument":
@@ -193,7 +193,7 @@ def _values(expressions: dict[str, ast.expr]) -> dict[str, Any]:
 
 
 def _is_calculation(expression: ast.expr) -> bool:
-    return all(isinstance(inner, _CALCULATION) for inner in ast.walk(expression))
+    return all(isinstance(inner, _CALCULATION) for inner in all_nodes(expression))
 
 
 def _name(call: ast.Call, words: dict[str, ast.expr]) -> str | None:

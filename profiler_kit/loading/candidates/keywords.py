@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from profiler_kit.errors import KitError, UsageError
+from profiler_kit.loading.program.names import all_nodes
 from profiler_kit.user_code.locations import one_line_message
 
 
@@ -53,7 +54,7 @@ def evaluated(value: Any, name: str, names: Mapping[str, Any], parameter: inspec
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError):
         return _text(text, name, parameter)
-    is_call = any(isinstance(node, ast.Call) for node in ast.walk(tree))
+    is_call = any(isinstance(node, ast.Call) for node in all_nodes(tree))
     if (
         not is_call
         and parameter is not None

@@ -13,7 +13,7 @@ import torch
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.signatures import defining_callable
 from profiler_kit.loading.messages import reports
-from profiler_kit.loading.program.names import attribute_paths, attributes_read
+from profiler_kit.loading.program.names import all_nodes, attribute_paths, attributes_read
 from profiler_kit.loading.program.reading import function_node
 from profiler_kit.loading.vocabulary import concept_of, is_concept, number_of
 from profiler_kit.user_code.boundary import error_text
@@ -103,7 +103,7 @@ def chosen_value(factory: Callable[..., Any], name: str, value: Any, bound: Mapp
     tests = [compile(ast.Expression(body=condition), "<assertion>", "eval") for condition in conditions]
     # the depth of a network with stages: the smallest one that fits can have stages without blocks
     has_stages = is_concept(name, "layers") and any(
-        isinstance(inner, ast.Mod) for condition in conditions for inner in ast.walk(condition)
+        isinstance(inner, ast.Mod) for condition in conditions for inner in all_nodes(condition)
     )
     if not has_stages and _holds(tests, name, value, bound):
         return value
@@ -119,7 +119,7 @@ def attribute_choices(factory: Callable[..., Any], parameter: str) -> dict[str, 
         return {}
     attributes = {
         inner.attr: ast.unparse(inner)
-        for inner in ast.walk(node)
+        for inner in all_nodes(node)
         if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) == parameter
     }
     choices = {attribute: _choices(node, text) for attribute, text in attributes.items()}
@@ -131,7 +131,7 @@ def optional_attributes(factory: Callable[..., Any], parameter: str) -> set[str]
     node = function_node(factory)
     compared = [
         inner.left
-        for inner in (ast.walk(node) if node is not None else ())
+        for inner in (all_nodes(node) if node is not None else ())
         if isinstance(inner, ast.Compare) and isinstance(inner.ops[0], (ast.Is, ast.IsNot))
     ]
     return {left.attr for left in compared if isinstance(left, ast.Attribute) and ast.unparse(left.value) == parameter}
@@ -152,7 +152,7 @@ def paths_read(factory: Callable[..., Any], parameter: str) -> set[tuple[str, ..
 def _choices(node: ast.FunctionDef, name: str) -> list[Any]:
     """The constants that the function compares `name` with: of one ``in``, or of at least two ``==``."""
     equal: list[Any] = []
-    for compare in ast.walk(node):
+    for compare in all_nodes(node):
         if not (isinstance(compare, ast.Compare) and ast.unparse(compare.left) == name):
             continue
         operator, right = compare.ops[0], compare.comparators[0]
@@ -166,16 +166,16 @@ def _choices(node: ast.FunctionDef, name: str) -> list[Any]:
 
 
 def _is_asserted(node: ast.FunctionDef, compare: ast.Compare) -> bool:
-    return any(isinstance(s, ast.Assert) and s.test is compare for s in ast.walk(node))
+    return any(isinstance(s, ast.Assert) and s.test is compare for s in all_nodes(node))
 
 
 def _assertions(node: ast.FunctionDef, name: str, bound: Mapping[str, Any]) -> Iterator[ast.expr]:
     """The arithmetic assertions about `name` and values in `bound`."""
-    for statement in ast.walk(node):
+    for statement in all_nodes(node):
         if not isinstance(statement, ast.Assert):
             continue
-        names = {inner.id for inner in ast.walk(statement.test) if isinstance(inner, ast.Name)}
-        is_arithmetic = all(isinstance(inner, _ARITHMETIC) for inner in ast.walk(statement.test))
+        names = {inner.id for inner in all_nodes(statement.test) if isinstance(inner, ast.Name)}
+        is_arithmetic = all(isinstance(inner, _ARITHMETIC) for inner in all_nodes(statement.test))
         if is_arithmetic and name in names and names - {name} <= bound.keys():
             yield statement.test
 

@@ -31,6 +31,7 @@ from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import is_model
 from profiler_kit.loading.program.definitions import definition_lines, root_classes
 from profiler_kit.loading.program.imports import imported_files
+from profiler_kit.loading.program.names import all_nodes
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import local_sources, repository_root
 from profiler_kit.loading.scripts.execution import Evaluator
@@ -298,7 +299,7 @@ def _imported_sources(file: Path, root: Path) -> Iterator[tuple[Path, str]]:
                 continue
             if importer != file:
                 yield importer, importer.read_text(encoding="utf-8", errors="replace")
-            for node in ast.walk(tree):
+            for node in all_nodes(tree):
                 imports = imported_files(node, importer, root) - visited
                 visited |= imports
                 deeper += sorted(imports)

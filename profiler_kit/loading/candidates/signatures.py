@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from profiler_kit.foreign import attribute_of
-from profiler_kit.loading.program.names import dotted_name
+from profiler_kit.loading.program.names import all_nodes, dotted_name
 from profiler_kit.loading.program.reading import function_node
 
 
@@ -110,7 +110,7 @@ def defining_callable(factory: Callable[..., Any], name: str) -> Callable[..., A
 
 
 def _forwarding_calls(node: ast.FunctionDef, kwargs_name: str) -> Iterator[ast.Call]:
-    for call in ast.walk(node):
+    for call in all_nodes(node):
         if isinstance(call, ast.Call) and any(
             word.arg is None and isinstance(word.value, ast.Name) and word.value.id == kwargs_name
             for word in call.keywords

@@ -22,7 +22,7 @@ from profiler_kit.loading.program.model_variables import (
     own_classes,
     takes_model,
 )
-from profiler_kit.loading.program.names import assigned, calls_in, dotted_name, last_name
+from profiler_kit.loading.program.names import all_nodes, assigned, calls_in, dotted_name, last_name
 from profiler_kit.loading.program.places import Place, ancestors, is_main_guard, place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.source import Source
@@ -214,7 +214,7 @@ def _foreign_lookup(source: Source, document: Document) -> Callable[[str, int], 
         imports_all = document.kind == "docstring"
     else:
         aliases, imports_all = TargetNames(source.file).aliases(document.tree, document.path or source.file)
-        imports_any = any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in ast.walk(document.tree))
+        imports_any = any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in all_nodes(document.tree))
         imports_all |= document.kind == "docstring" or (document.kind == "readme" and not imports_any)
     local = {node.name for node in document.tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
 
@@ -239,7 +239,7 @@ def _sites(
 ) -> Iterator[SiteModel]:
     entries: list[tuple[_Model, ast.Call, Place, SiteRole, str | None]] = []
     classes = own_classes(document)
-    lambdas = [node for node in ast.walk(document.tree) if isinstance(node, ast.Lambda)]
+    lambdas = [node for node in all_nodes(document.tree) if isinstance(node, ast.Lambda)]
     in_lambdas = {call for node in lambdas for call in calls_in(node)}
     for call in calls_in(document.tree):
         if call in in_lambdas:

@@ -20,7 +20,7 @@ from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
-from profiler_kit.loading.program.names import argument, assigned, calls_in, last_name
+from profiler_kit.loading.program.names import all_nodes, argument, assigned, calls_in, last_name
 from profiler_kit.loading.program.places import ancestors
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import repository_root
@@ -200,7 +200,7 @@ def _data_modules(document: Document) -> Iterator[Document]:
     root = repository_root(path)
     called = {
         node.func.id
-        for node in ast.walk(document.tree)
+        for node in all_nodes(document.tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
     imports = (
@@ -228,8 +228,8 @@ def _data_name(target: ast.expr) -> str | None:
 
 def _assigned_before(loop: ast.For, call: ast.Call) -> list[tuple[ast.expr, ast.expr]]:
     """The targets and values of the assignments of `loop` before `call`, in order."""
-    pairs = (pair for node in ast.walk(loop) for pair in assigned(node))
-    before = [pair for pair in pairs if pair[0].lineno <= call.lineno and call not in ast.walk(pair[1])]
+    pairs = (pair for node in all_nodes(loop) for pair in assigned(node))
+    before = [pair for pair in pairs if pair[0].lineno <= call.lineno and call not in all_nodes(pair[1])]
     return sorted(before, key=lambda pair: pair[0].lineno)
 
 

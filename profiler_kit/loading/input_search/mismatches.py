@@ -16,6 +16,7 @@ from profiler_kit.loading.input_search.layers import needed_shape
 from profiler_kit.loading.input_search.outcomes import Failure, LayerInputError, origins
 from profiler_kit.loading.input_search.proposals import pattern_rank
 from profiler_kit.loading.messages import einops_pattern, ranks, reports, unpacked_count
+from profiler_kit.loading.program.names import all_nodes
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.meta.batch import tensors_in
 
@@ -112,7 +113,7 @@ def _of_assertion(failure: Failure) -> Iterator[Mismatch]:
     """The sizes that an assertion of the user's code compares with numbers: ``assert A.size(0) == self.kernel_size``."""
     tree = parsed(failure.source)
     statement = tree.body[0] if tree is not None and tree.body else None
-    for test in ast.walk(statement.test) if isinstance(statement, ast.Assert) else ():
+    for test in all_nodes(statement.test) if isinstance(statement, ast.Assert) else ():
         if not isinstance(test, ast.Compare) or not isinstance(test.ops[0], ast.Eq):
             continue
         for size, other in ((test.left, test.comparators[0]), (test.comparators[0], test.left)):

@@ -14,7 +14,7 @@ from profiler_kit.errors import TargetError
 from profiler_kit.loading.input_search.facts import Facts
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.messages import reports
-from profiler_kit.loading.program.names import used_names
+from profiler_kit.loading.program.names import all_nodes, used_names
 from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.scripts.placeholders import missing_package
 from profiler_kit.meta.batch import tensors_in
@@ -186,7 +186,7 @@ def _reads_no_local(error: BaseException) -> bool:
     if function is None or not function.body:
         return False  # unknown code may read anything
     line = frames[-1][1] - frames[-1][0].f_code.co_firstlineno + 1
-    statements = (node for node in ast.walk(function) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
+    statements = (node for node in all_nodes(function) if isinstance(node, ast.stmt) and not hasattr(node, "body"))
     statement = next((s for s in statements if s.lineno <= line <= (s.end_lineno or s.lineno)), None)
     if isinstance(statement, ast.Raise):
         return not any(
@@ -198,7 +198,7 @@ def _reads_no_local(error: BaseException) -> bool:
 
 def _conditions(function: ast.AST) -> Iterator[ast.expr]:
     """What decides whether later statements run: the tests of ``if`` and ``while``, what ``for`` and ``match`` go through."""
-    for node in ast.walk(function):
+    for node in all_nodes(function):
         if isinstance(node, (ast.If, ast.While, ast.IfExp)):
             yield node.test
         elif isinstance(node, ast.For):

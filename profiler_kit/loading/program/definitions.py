@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping
 from pathlib import Path
 
 from profiler_kit.loading.program.imports import imported_origins, origin_of
-from profiler_kit.loading.program.names import bound_names, calls_in, last_name, reached
+from profiler_kit.loading.program.names import all_nodes, bound_names, calls_in, last_name, reached
 from profiler_kit.loading.program.places import leaves, script_statements
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.slices import REBINDS
@@ -36,9 +36,9 @@ def names_read(node: ast.AST | None) -> set[str]:
     """The names that `node` reads, and the strings that a lookup by name (``eval``, ``globals``, ``getattr``) may use."""
     if node is None:
         return set()
-    names = {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
+    names = {inner.id for inner in all_nodes(node) if isinstance(inner, ast.Name)}
     if names & {"eval", "globals", "getattr"}:
-        names |= {c.value for c in ast.walk(node) if isinstance(c, ast.Constant) and isinstance(c.value, str)}
+        names |= {c.value for c in all_nodes(node) if isinstance(c, ast.Constant) and isinstance(c.value, str)}
     return names
 
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from profiler_kit.loading.program.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
 from profiler_kit.loading.program.imports import TargetNames
-from profiler_kit.loading.program.names import calls_in
+from profiler_kit.loading.program.names import all_nodes, calls_in
 from profiler_kit.loading.program.reading import parsed, parsed_leniently
 from profiler_kit.loading.program.repository import local_sources, repository_root
 
@@ -92,7 +92,7 @@ def _may_import(source: str, path: Path, mentions: re.Pattern[str], names: Targe
 
 
 def _docstrings(file: Path, tree: ast.Module) -> Iterator[Document]:
-    for node in ast.walk(tree):
+    for node in all_nodes(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
             for block in docstring_blocks(ast.get_docstring(node, clean=False) or ""):
                 yield from _document(block, file, "docstring", node.body[0].lineno - 1)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from profiler_kit.loading.program.imports import origin_of
-from profiler_kit.loading.program.names import FunctionNode, argument, walk_scope
+from profiler_kit.loading.program.names import FunctionNode, all_nodes, argument, walk_scope
 
 TRAINING, DATA, DOWNLOAD = "training loop", "data set", "download"
 FILES, PROCESSES, DISPLAY = "file output", "processes", "display"
@@ -54,7 +54,7 @@ def effect_of(statement: ast.AST, origins: Mapping[str, str], functions: Mapping
     reasons: set[str | None] = set()
     for node in walk_scope(statement):
         if isinstance(node, (ast.For, ast.AsyncFor)) and any(
-            isinstance(name, ast.Name) and _LOADER.search(name.id) for name in ast.walk(node.iter)
+            isinstance(name, ast.Name) and _LOADER.search(name.id) for name in all_nodes(node.iter)
         ):
             reasons.add(TRAINING)
         elif isinstance(node, ast.Call):

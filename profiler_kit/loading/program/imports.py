@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from profiler_kit.loading.program.names import STAR, defined_names, dotted_name
+from profiler_kit.loading.program.names import STAR, all_nodes, defined_names, dotted_name
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import MAX_LEVELS
 
@@ -14,7 +14,7 @@ from profiler_kit.loading.program.repository import MAX_LEVELS
 def imported_origins(tree: ast.AST) -> dict[str, str]:
     """Local name -> dotted origin of every import below `tree`: ``{"nn": "torch.nn"}``."""
     origins: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in all_nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 origins[alias.asname or alias.name.split(".")[0]] = (
@@ -93,7 +93,7 @@ class TargetNames:
         names: list[tuple[int, str, str | None]] = []
         imports_all = False
         importer = path.resolve()
-        for node in ast.walk(tree):
+        for node in all_nodes(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     if self._exports_target(self._file(alias.name, 0, importer)):

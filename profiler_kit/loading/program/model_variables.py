@@ -10,7 +10,7 @@ from typing import Final
 
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
-from profiler_kit.loading.program.names import FunctionNode, assigned, dotted_name, last_name, walk_scope
+from profiler_kit.loading.program.names import FunctionNode, all_nodes, assigned, dotted_name, last_name, walk_scope
 from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.vocabulary import MODELS
 
@@ -97,10 +97,10 @@ def returns_model(function: FunctionNode, builds_model: Callable[[ast.expr], boo
 
 def own_classes(document: Document) -> frozenset[str]:
     """The names of classes that `document` defines or imports from files of its repository."""
-    names = {node.name for node in ast.walk(document.tree) if isinstance(node, ast.ClassDef)}
+    names = {node.name for node in all_nodes(document.tree) if isinstance(node, ast.ClassDef)}
     path = document.path
     root = repository_root(path) if path is not None else None
-    for node in ast.walk(document.tree):
+    for node in all_nodes(document.tree):
         if isinstance(node, ast.ImportFrom):
             imported = {name for name in (alias.asname or alias.name for alias in node.names) if name[:1].isupper()}
             if imported and (path is None or root is None or node.level or imported_files(node, path, root)):
@@ -122,8 +122,8 @@ def model_names(
     names = {*variables, *(a.name for a in assignments if a.position == 0 and builds(a.value, builders, classes))}
     if not names:
         return frozenset(CONVENTIONAL) - {a.name for a in assignments if _is_other_class(a.value, classes)}
-    called = {dotted_name(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    used = {dotted_name(n.value) for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr in _USES}
+    called = {dotted_name(node.func) for node in all_nodes(tree) if isinstance(node, ast.Call)}
+    used = {dotted_name(n.value) for n in all_nodes(tree) if isinstance(n, ast.Attribute) and n.attr in _USES}
     if _returned_by_methods(tree) & names:  # a base class in another file keeps it
         names |= (set(CONVENTIONAL) & {n for n in called if n is not None and "." in n}) - {a.name for a in assignments}
     for _ in range(3):  # a wrapper of a wrapper, or a function that passes the model on
@@ -141,8 +141,8 @@ def model_names(
 
 def _returned_by_methods(tree: ast.Module) -> set[str]:
     """The local variables that methods return, also in conversions."""
-    methods = (m for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for m in node.body)
-    values = (n.value for m in methods for n in ast.walk(m) if isinstance(n, ast.Return) and n.value is not None)
+    methods = (m for node in all_nodes(tree) if isinstance(node, ast.ClassDef) for m in node.body)
+    values = (n.value for m in methods for n in all_nodes(m) if isinstance(n, ast.Return) and n.value is not None)
     return {name for value in values for inner in inner_models(value) if (name := dotted_name(inner)) is not None}
 
 
@@ -186,7 +186,7 @@ class _Assignment:
 
 
 def _assignments(tree: ast.AST) -> Iterator[_Assignment]:
-    for target, value in (pair for node in ast.walk(tree) for pair in assigned(node)):
+    for target, value in (pair for node in all_nodes(tree) for pair in assigned(node)):
         elements = target.elts if isinstance(target, ast.Tuple) else [target]
         for position, element in enumerate(elements):
             name = dotted_name(element)
@@ -203,8 +203,8 @@ def _is_other_class(value: ast.expr, classes: frozenset[str]) -> bool:
 
 
 def _parameters_that_receive(tree: ast.Module, names: set[str]) -> Iterator[str]:
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    for call in ast.walk(tree):
+    functions = {node.name: node for node in all_nodes(tree) if isinstance(node, ast.FunctionDef)}
+    for call in all_nodes(tree):
         function = functions.get(last_name(call.func)) if isinstance(call, ast.Call) else None
         if function is None or not isinstance(call, ast.Call):
             continue

@@ -12,6 +12,7 @@ from profiler_kit.loading.program.model_variables import returns_model
 from profiler_kit.loading.program.names import (
     DEFINITIONS,
     FunctionNode,
+    all_nodes,
     base_name,
     bound_names,
     free_names,
@@ -167,7 +168,7 @@ def _is_pure(node: ast.AST, facts: DocumentFacts) -> bool:
         origin_of(inner.func, facts.origins) in _PURE_CALLS
         if isinstance(inner, ast.Call)
         else isinstance(inner, _PURE_NODES)
-        for inner in ast.walk(node)
+        for inner in all_nodes(node)
     )
 
 

@@ -15,8 +15,24 @@ STAR: Final = "*"  # bound by `from x import *`: names that the syntax tree does
 BUILTINS: Final = frozenset(dir(builtins)) | {"__file__", "__name__", "__doc__", "__package__", "__spec__"}
 
 
-def walk_scope(node: ast.AST) -> Iterator[ast.AST]:
+def all_nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """`tree` and all nodes below it, in the order of ``ast.walk``. Kept with the tree, which nobody changes."""
+    return _kept(tree, "all_nodes", ast.walk)
+
+
+def walk_scope(node: ast.AST) -> tuple[ast.AST, ...]:
     """`node` and the nodes below it that run in the same scope: not the bodies of functions, classes and lambdas."""
+    return _kept(node, "scope_nodes", _scope_nodes)
+
+
+def _kept(node: ast.AST, name: str, nodes: Callable[[ast.AST], Iterator[ast.AST]]) -> tuple[ast.AST, ...]:
+    kept: tuple[ast.AST, ...] | None = vars(node).get(name)
+    if kept is None:
+        kept = vars(node)[name] = tuple(nodes(node))
+    return kept
+
+
+def _scope_nodes(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     pending = [*ast.iter_child_nodes(node)][::-1]
     while pending:
@@ -50,14 +66,14 @@ def dotted_name(node: ast.AST) -> str | None:
 
 def dotted_names(node: ast.AST, context: type[ast.expr_context] = ast.Load) -> set[str]:
     """The names and chains of attributes that `node` reads, or with ``ast.Store`` assigns: ``a`` and ``a.b`` of ``a.b``."""
-    nodes = (inner for inner in ast.walk(node) if isinstance(inner, (ast.Name, ast.Attribute)))
+    nodes = (inner for inner in all_nodes(node) if isinstance(inner, (ast.Name, ast.Attribute)))
     return {name for inner in nodes if isinstance(inner.ctx, context) and (name := dotted_name(inner)) is not None}
 
 
 def in_order(names: Set[str], nodes: Iterable[ast.AST]) -> tuple[str, ...]:
     """`names` in the order in which they stand in `nodes`, then those of definitions and imports."""
     found = dict.fromkeys(
-        inner.id for node in nodes for inner in ast.walk(node) if isinstance(inner, ast.Name) and inner.id in names
+        inner.id for node in nodes for inner in all_nodes(node) if isinstance(inner, ast.Name) and inner.id in names
     )
     return (*found, *sorted(names - found.keys()))
 
@@ -69,7 +85,7 @@ def last_name(node: ast.AST) -> str:
 
 def calls_in(tree: ast.AST) -> list[ast.Call]:
     """The calls below `tree` in the order of the text, a call before those of its arguments and of its function."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (node for node in all_nodes(tree) if isinstance(node, ast.Call))
     return sorted(calls, key=lambda call: (call.lineno, call.col_offset))
 
 
@@ -97,7 +113,7 @@ def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr
 
 def attributes_read(tree: ast.AST, name: str) -> set[str]:
     """The attributes of the variable `name` in `tree`."""
-    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    nodes = (node for node in all_nodes(tree) if isinstance(node, ast.Attribute))
     return {node.attr for node in nodes if isinstance(node.value, ast.Name) and node.value.id == name}
 
 
@@ -106,7 +122,7 @@ def attribute_paths(tree: ast.AST, name: str) -> set[tuple[str, ...]]:
 
     Also those of attributes that hold it: ``self.args = name``.
     """
-    nodes = list(ast.walk(tree))
+    nodes = list(all_nodes(tree))
     called = {node.func for node in nodes if isinstance(node, ast.Call)}
     inner = {node.value for node in nodes if isinstance(node, (ast.Attribute, ast.Subscript)) and node not in called}
     outermost = (
@@ -169,7 +185,7 @@ def defined_names(tree: ast.Module) -> frozenset[str]:
 def unshadowed_builtins(tree: ast.Module) -> frozenset[str]:
     """The names of `BUILTINS` that `tree` binds nowhere: a script's ``input`` is rarely the built-in function."""
     bound: set[str] = set()
-    for node in ast.walk(tree):
+    for node in all_nodes(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             bound.add(node.id)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -187,7 +203,7 @@ def _targets(comprehension: ast.AST) -> set[str]:
 
 def target_names(target: ast.AST) -> set[str]:
     """The names that an assignment to `target` binds."""
-    nodes = (node for node in ast.walk(target) if isinstance(node, ast.Name))
+    nodes = (node for node in all_nodes(target) if isinstance(node, ast.Name))
     return {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
 
 

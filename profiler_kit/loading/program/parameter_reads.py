@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from profiler_kit.loading.program.names import assigned, calls_in, dotted_name
+from profiler_kit.loading.program.names import all_nodes, assigned, calls_in, dotted_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def reads_of(tree: ast.AST, name: str) -> Reads:
     def is_it(node: ast.AST) -> bool:
         return isinstance(node, ast.Name) and node.id == name
 
-    nodes = list(ast.walk(tree))
+    nodes = list(all_nodes(tree))
     items = [node for node in nodes if isinstance(node, ast.Subscript) and is_it(node.value)]
     constants = {node.value: node.slice.value for node in items if isinstance(node.slice, ast.Constant)}
     numbers = {node: value for node, value in constants.items() if type(value) is int}

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.names import FunctionNode
+from profiler_kit.loading.program.names import FunctionNode, all_nodes
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -45,7 +45,7 @@ def scopes_around(tree: ast.Module, node: ast.AST) -> tuple[Scope, ...]:
 
 @lru_cache(maxsize=64)
 def _parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
-    return {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    return {child: node for node in all_nodes(tree) for child in ast.iter_child_nodes(node)}
 
 
 def ancestors(tree: ast.Module, node: ast.AST) -> Iterator[ast.AST]:
@@ -83,7 +83,7 @@ def place_of(document: Document, node: ast.AST) -> Place:
 
 def is_main_guard(statement: ast.AST) -> bool:
     """Whether `statement` is ``if __name__ == "__main__":``, alone or with further conditions."""
-    nodes = list(ast.walk(statement.test)) if isinstance(statement, ast.If) else []
+    nodes = list(all_nodes(statement.test)) if isinstance(statement, ast.If) else []
     return any(isinstance(node, ast.Name) and node.id == "__name__" for node in nodes) and any(
         isinstance(node, ast.Constant) and node.value == "__main__" for node in nodes
     )

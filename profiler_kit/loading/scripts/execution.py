@@ -19,6 +19,7 @@ from profiler_kit.loading.program.names import (
     BUILTINS,
     STAR,
     FunctionNode,
+    all_nodes,
     argument,
     bound_names,
     default_of,
@@ -328,7 +329,7 @@ class Evaluator:
             others = importers_of(document.path)
         module = document.path.stem if document.path is not None else None
         known = (document, *(other for other in others if other is not document))
-        inside = set(ast.walk(function))
+        inside = set(all_nodes(function))
 
         def passing(documents: Iterable[Document]) -> Iterator[tuple[Place, ast.expr]]:
             for other in documents:

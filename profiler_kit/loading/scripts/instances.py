@@ -8,7 +8,7 @@ from typing import Any
 
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
-from profiler_kit.loading.program.names import FunctionNode, assigned, dotted_name, last_name
+from profiler_kit.loading.program.names import FunctionNode, all_nodes, assigned, dotted_name, last_name
 from profiler_kit.loading.program.places import Place, place_of
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import repository_root
@@ -48,7 +48,7 @@ def _attribute_values(
     methods.sort(key=lambda method: method.name != "__init__")
     for method in methods:
         instance = method.args.args[0].arg if method.args.args else ""
-        for node in ast.walk(method):
+        for node in all_nodes(method):
             for target, value in _single(assigned(node)):
                 if _is_attribute(target, instance, name):
                     yield place_of(document, node), value
@@ -88,7 +88,7 @@ def class_definitions(document: Document, name: str) -> Iterator[tuple[Document,
     """The class `name` that `document` imports from another file of the repository, with that file."""
     if document.path is None:
         return
-    for node in ast.walk(document.tree):
+    for node in all_nodes(document.tree):
         if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):
             for path in sorted(imported_files(node, document.path, repository_root(document.path))):
                 tree = parsed(path)

@@ -20,6 +20,7 @@ from profiler_kit.foreign import attribute_of, has_class, module_places
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.program.definitions import definition_lines, nearby_models
 from profiler_kit.loading.program.documents import Document, find_documents
+from profiler_kit.loading.program.names import all_nodes
 from profiler_kit.loading.program.repository import MAX_LEVELS
 from profiler_kit.loading.scripts.execution import Evaluator
 from profiler_kit.loading.scripts.import_errors import import_failure, watchdog
@@ -276,7 +277,7 @@ def _package(file: Path, tree: ast.Module | None) -> tuple[Path, str, dict[str, 
     if not file.stem.isidentifier():
         return file.parent, file.stem, {}  # pkg/my-net.py cannot be a module of the package
     levels = (
-        max((n.level for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)), default=0) if tree is not None else 0
+        max((n.level for n in all_nodes(tree) if isinstance(n, ast.ImportFrom)), default=0) if tree is not None else 0
     )
     depth = len(parts) - (file.name != "__init__.py")
     parents = [folder, *folder.parents][: max(levels - depth, 0)]

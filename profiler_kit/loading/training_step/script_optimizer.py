@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from profiler_kit.loading.program.names import calls_in, dotted_name, dotted_names, mutated_names
+from profiler_kit.loading.program.names import all_nodes, calls_in, dotted_name, dotted_names, mutated_names
 from profiler_kit.user_code.boundary import user_boundary
 from profiler_kit.user_code.locations import one_line_message
 
@@ -31,7 +31,7 @@ def optimizer_sites(tree: ast.Module, names: frozenset[str]) -> Iterator[ast.Ass
         for node in calls_in(tree)
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("step", "zero_grad")
     }
-    for node in ast.walk(tree):
+    for node in all_nodes(tree):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
         targets = {dotted_name(target) for target in node.targets}
@@ -48,7 +48,7 @@ def _depends_on(value: ast.Call, names: frozenset[str], tree: ast.Module) -> boo
     return any(
         reads & (dotted_names(statement, ast.Store) | mutated_names(statement) - {"self"})
         and names & dotted_names(statement)
-        for statement in ast.walk(tree)
+        for statement in all_nodes(tree)
         if isinstance(statement, (ast.Assign, ast.AugAssign, ast.Expr))
     )
 

@@ -13,7 +13,15 @@ from torch.optim import Optimizer
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelUse, trains
-from profiler_kit.loading.program.names import bound_names, calls_in, dotted_name, in_order, last_name, used_names
+from profiler_kit.loading.program.names import (
+    all_nodes,
+    bound_names,
+    calls_in,
+    dotted_name,
+    in_order,
+    last_name,
+    used_names,
+)
 from profiler_kit.loading.program.places import Place, place_of
 from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.execution import EvaluationError
@@ -231,7 +239,7 @@ def _is_called(name: str, code: StepCode, *, directly: bool = False) -> bool:
         and (text := dotted_name(node.func) or "")
         and (text if directly else text.partition(".")[0]) == name
         for statement in (*code.statements, code.loss)
-        for node in ast.walk(statement)
+        for node in all_nodes(statement)
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from profiler_kit.loading.program.names import (
+    all_nodes,
     assigned,
     bound_names,
     calls_in,
@@ -290,7 +291,7 @@ class _Step:
 
     def calls_in(self, nodes: Iterable[ast.AST]) -> list[ast.Call]:
         """The different calls of the model that `nodes` read the output of."""
-        calls = (self.calls[inner] for node in nodes for inner in ast.walk(node) if inner in self.calls)
+        calls = (self.calls[inner] for node in nodes for inner in all_nodes(node) if inner in self.calls)
         return list({ast.dump(call): call for call in calls}.values())
 
     def inputs(self, call: ast.Call) -> Iterator[tuple[str, int | str]]:
