@@ -16,8 +16,6 @@ from profiler_kit.records.lanes import Annotation
 if TYPE_CHECKING:
     import pandas
 
-    from profiler_kit.traces.columns import Events
-
 _GZIP_LEVEL: Final = 5
 
 # Renders the events of an annotation as JSON lines. The second argument holds the process ids that the trace uses.
@@ -57,31 +55,25 @@ def export_events(trace: Path, destination: Path | TextIO, event_format: EventFo
 
     Raises:
         TraceError: the trace cannot be read.
-        KitError: Parquet needs pyarrow, which is not installed.
+        KitError: pandas is not installed, or pyarrow for Parquet.
     """
     from profiler_kit.traces import exports
 
     exports.require_format(event_format)
-    events = _events(trace)
-    exports.write(events, destination, event_format)
-    return events.length
+    frame = events_frame(trace)
+    exports.write(frame, destination, event_format)
+    return len(frame)
 
 
 def events_frame(trace: Path) -> pandas.DataFrame:
     """The events of `trace` as a data frame. Raises TraceError, or KitError if pandas is not installed."""
-    from profiler_kit.traces.columns import data_frame
-
-    return data_frame(_events(trace))
-
-
-def _events(trace: Path) -> Events:
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.result import attribution_columns
-    from profiler_kit.traces.columns import events
+    from profiler_kit.traces.columns import data_frame, events
     from profiler_kit.traces.reader import read
 
     attribution = attribute(read(trace))
-    return events(attribution.table, attribution_columns(attribution))
+    return data_frame(events(attribution.table, attribution_columns(attribution)))
 
 
 def write_plugin_trace(trace: Path, out: BinaryIO, lines: Lines) -> None:
