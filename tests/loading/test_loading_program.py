@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import copy
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from profiler_kit.loading.program.definitions import definition_lines, root_classes
 from profiler_kit.loading.program.imports import TargetNames, imported_files, module_files
-from profiler_kit.loading.program.names import argument, assigned, calls_in
+from profiler_kit.loading.program.names import all_nodes, argument, assigned, calls_in, walk_scope
 from profiler_kit.loading.program.parameter_reads import reads_of
 from profiler_kit.loading.program.places import conditions, is_main_guard
 from profiler_kit.loading.program.repository import repository_root
@@ -126,3 +128,12 @@ def test_how_a_function_reads_a_parameter(body: str, expected: dict[str, object]
     for name, value in expected.items():
         actual = getattr(reads, name)
         assert (len(actual) if name == "unpacked" else actual) == value
+
+
+@pytest.mark.parametrize("nodes", [all_nodes, walk_scope])
+def test_nodes_are_those_of_the_tree_at_hand(nodes: Callable[[ast.AST], tuple[ast.AST, ...]]) -> None:
+    statement = ast.parse("y = f(x)").body[0]
+    assert nodes(statement) is nodes(statement)
+    changed = copy.copy(statement)
+    changed.value = ast.Constant(value=1)  # type: ignore[attr-defined]
+    assert {type(node).__name__ for node in nodes(changed)} == {"Assign", "Name", "Store", "Constant"}

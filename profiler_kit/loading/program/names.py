@@ -27,7 +27,7 @@ def walk_scope(node: ast.AST) -> tuple[ast.AST, ...]:
 
 def _kept(node: ast.AST, name: str, nodes: Callable[[ast.AST], Iterator[ast.AST]]) -> tuple[ast.AST, ...]:
     kept: tuple[ast.AST, ...] | None = vars(node).get(name)
-    if kept is None:
+    if kept is None or kept[0] is not node:  # a copy of a node has what was kept with the original
         kept = vars(node)[name] = tuple(nodes(node))
     return kept
 
