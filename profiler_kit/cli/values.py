@@ -73,6 +73,15 @@ def parse_at_least(minimum: int, text: str) -> int:
     return value
 
 
+def parse_step_range(text: str) -> tuple[int, int]:
+    """Parse a text such as ``3:5`` or ``4`` into the first and the last step."""
+    first, colon, last = text.partition(":")
+    steps = parse_non_negative(first), parse_non_negative(last if colon else first)
+    if steps[0] > steps[1]:
+        raise argparse.ArgumentTypeError(f"{text!r} ends before it starts; write FIRST:LAST")
+    return steps
+
+
 def parse_seconds(text: str) -> float:
     """Parse a text such as ``30s`` into seconds, more than 0."""
     return _more_than_zero(_read(units.parse_seconds, text), text)

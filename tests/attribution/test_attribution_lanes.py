@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from inspection_traces import Event, call, copy, kernel, launch, mark, node, op, table
 
 from profiler_kit.attribution.annotation_lanes import MAX_MERGED_GAP_NS, build_annotation
+from profiler_kit.attribution.cutting import Period, clip_annotation
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
@@ -165,6 +167,21 @@ def test_no_event_of_the_device_is_missing_from_its_lanes(attribution: Attributi
     covered = sum(s.end_ns - s.start_ns for s in spans if s.lane in ("device: kernels", "device: communication"))
     work = attribution.table.of(*DEVICE_KINDS)
     assert covered == int(attribution.table.duration_ns[work].sum())  # families differ on both sides of every gap
+
+
+def test_a_part_of_an_annotation(attribution: Attribution) -> None:
+    full = build_annotation(attribution)
+    period = Period(1056_000, 1060_000, 1054_500, 1075_000)
+    part = clip_annotation(full, period)
+    assert lane(part, "device: phase") == [("forward", 1054.5, 1062), ("backward", 1070, 1075)]
+    assert counter(part, "queue depth (launches)") == [(1054.5, 3), (1060, 2), (1070, 1), (1072, 0)]
+    assert clip_annotation(full, None) is full
+    assert_in(part.spans, period)
+
+
+def assert_in(spans: Iterable[Span], period: Period) -> None:
+    for span in spans:
+        assert period.start_ns <= span.start_ns < span.end_ns <= period.end_ns
 
 
 def test_boxes_of_a_lane_stand_in_order_and_do_not_overlap(attribution: Attribution) -> None:

@@ -54,6 +54,18 @@ def test_an_annotated_trace_zipped_by_its_name(here: Path, capsys: pytest.Captur
     assert (here / "a.json.gz").read_bytes() == first
 
 
+def test_only_some_steps(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "train.cuda.json.gz", "--annotate", "all.json", "-q"]) == 0
+    assert main(["inspect", "train.cuda.json.gz", "--annotate", "one.json", "--steps", "1"]) == 0
+    assert "Cut to step 1." in capsys.readouterr().err
+    assert 0 < len(events(here / "one.json")) < len(events(here / "all.json"))
+    assert main(["inspect", "train.cuda.json.gz", "--annotate", "none.json", "--steps", "7:9"]) == 2
+    shown = capsys.readouterr()
+    assert "train.cuda.json.gz: no step from 7 to 9: the trace has steps 1 to" in shown.err
+    assert shown.out == ""  # told before the report
+    assert not (here / "none.json").exists()
+
+
 def test_several_traces_go_into_a_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", ".", "--annotate", "out", "--to", "csv", "--events", "out", "-q"]) == 0
     assert left(here) == {
@@ -87,6 +99,11 @@ def test_csv_on_stdout_in_place_of_the_report(here: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        (["--steps", "1:2"], "--annotate"),
+        (["--max-mb", "5"], "--annotate"),
+        (["--annotate", "x.json", "--steps", "5:3"], "5:3"),
+        (["--annotate", "x.json", "--steps", "a"], "'a'"),
+        (["--annotate", "x.json", "--max-mb", "0"], "--max-mb"),
         (["--annotate", "none/x.json"], "no such folder"),
         (["--annotate", "train.cuda.json.gz"], "train.cuda.json.gz: "),
         (["--events", "x.txt"], "x.txt"),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from published_traces import PUBLISHED, TRACES, published
 
-from profiler_kit.errors import TraceError
+from profiler_kit.errors import TraceError, UsageError
 from profiler_kit.pipeline.annotation import add_annotation, annotate_trace
 from profiler_kit.records.lanes import Annotation, CounterTrack
 from profiler_kit.records.runs import Span
@@ -53,14 +53,30 @@ def drawn(request: pytest.FixtureRequest) -> Drawn:
     return Drawn(request.param, data, events(data))
 
 
-def annotated(trace: Path) -> bytes:
+def annotated(trace: Path, **asked: Any) -> bytes:
     out = io.BytesIO()
-    assert annotate_trace(trace, out, event_lines) == len(out.getvalue())
+    assert annotate_trace(trace, out, event_lines, **asked).size_bytes == len(out.getvalue())
     return out.getvalue()
 
 
 def is_own(event: Event) -> bool:
     return event.get("pid") in OWN
+
+
+def unpaired_flows(found: list[Event]) -> list[Event]:
+    """As chrome://tracing pairs them: by time as a float, then as in the file, by id, category and name."""
+    open_flows: dict[str, Event] = {}
+    unpaired: list[Event] = []
+    for flow in sorted((e for e in found if e.get("ph") in ("s", "t", "f")), key=lambda e: float(e["ts"])):
+        key = json.dumps([flow["id"], flow.get("cat"), flow.get("name")])
+        if flow["ph"] == "s":
+            unpaired += [open_flows[key]] if key in open_flows else []
+            open_flows[key] = flow
+        elif key not in open_flows:
+            unpaired.append(flow)
+        elif flow["ph"] == "f":
+            del open_flows[key]
+    return unpaired + list(open_flows.values())
 
 
 def overlaps(boxes: list[Event]) -> Iterator[tuple[Event, Event]]:
@@ -86,7 +102,9 @@ def test_an_existing_annotation_is_added_to_a_trace() -> None:
     add_annotation(OWN_TRACE, out, Annotation(spans=(lane,), counters=(counter,)), event_lines)
     found = events(out.getvalue())
     assert [(e["name"], e["ph"]) for e in found if is_own(e) and e["ph"] != "M"] == [("forward", "X"), ("queue", "C")]
-    assert [e for e in found if not is_own(e)] == original
+    assert unpaired_flows(original)
+    assert unpaired_flows(found) == []
+    assert [e for e in found if not is_own(e) and e["ph"] not in "stf"] == [e for e in original if e["ph"] not in "stf"]
 
 
 # The large ones come last: then tests of one trace follow each other, and share what was drawn.
@@ -98,7 +116,18 @@ def test_every_published_trace_is_drawn_by_the_rules(drawn: Drawn) -> None:
     json.loads(drawn.data)  # no control characters of ours either
     ours, theirs = [e for e in found if is_own(e)], [e for e in found if not is_own(e)]
     assert not any(is_own(event) for event in original)
-    assert theirs == original
+    # all of the original is there, less arrows without one of their ends
+    kept = iter(theirs)
+    current = next(kept, None)
+    missing = []
+    for event in original:
+        if event == current:
+            current = next(kept, None)
+        else:
+            missing.append(event)
+    assert current is None
+    assert {event["ph"] for event in missing} <= {"s", "t", "f"}
+    assert unpaired_flows(found) == []
     # ours
     boxes = [e for e in ours if e["ph"] == "X"]
     assert boxes
@@ -115,6 +144,23 @@ def test_every_published_trace_is_drawn_by_the_rules(drawn: Drawn) -> None:
 
 @published
 @pytest.mark.parametrize("drawn", RECENT, ids=named, indirect=True)
+def test_every_published_trace_can_be_cut(drawn: Drawn) -> None:
+    trace, whole, found = drawn
+    calls = sum(len(json.dumps(e)) for e in found if e.get("cat") in ("cpu_op", "python_function") and e["ph"] == "X")
+    if not calls:
+        with pytest.raises(UsageError, match=r"\d MB"):
+            annotated(trace, limit_bytes=len(whole) - 1000)
+        return
+    limit = len(whole) - calls // 2
+    small = annotated(trace, limit_bytes=limit)
+    assert len(small) <= limit
+    cut = events(small)
+    assert unpaired_flows(cut) == []
+    assert {json.dumps(e) for e in cut if not is_own(e)} <= {json.dumps(e) for e in found}
+
+
+@published
+@pytest.mark.parametrize("drawn", RECENT, ids=named, indirect=True)
 def test_torchs_own_validator_finds_nothing_new(drawn: Drawn, tmp_path: Path) -> None:
     validator = pytest.importorskip("torch.profiler._trace_validator")
     out = tmp_path / "annotated.json"
@@ -123,6 +169,21 @@ def test_torchs_own_validator_finds_nothing_new(drawn: Drawn, tmp_path: Path) ->
     plain.write_bytes(gzip.decompress(drawn.trace.read_bytes()))
     before, after = (sorted(map(str, validator.validate_trace(str(path))[1])) for path in (plain, out))
     assert after == before
+
+
+@published
+def test_one_step_of_a_training_run() -> None:
+    trace = next(path for path in RECENT if path.name.startswith("mi300_resnet"))
+    found = events(annotated(trace, steps=(16, 16)))
+    marks = [e["name"] for e in found if str(e["name"]).startswith("ProfilerStep#") and e["cat"] == "user_annotation"]
+    assert marks == ["ProfilerStep#16"]
+    launched = {
+        e["args"]["correlation"] for e in found if e.get("cat") == "cuda_runtime" and "correlation" in e["args"]
+    }
+    kernels = [e for e in found if e.get("cat") == "kernel"]
+    assert len(kernels) > 300
+    linked = [e for e in kernels if e["args"]["correlation"] in launched]
+    assert len(linked) == len(kernels)
 
 
 def test_an_event_after_the_cut_is_in_no_annotated_trace(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces import dialect
+from profiler_kit.traces.entries import scan_entries
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.rows import Rows
 from profiler_kit.traces.table import Kind, Stream, Table, Thread
@@ -66,6 +67,7 @@ def test_a_new_profilers_category_is_one_entry(tmp_path: Path, monkeypatch: pyte
     assert result.kind.tolist() == [Kind.OPERATOR, Kind.KERNEL]
     assert result.streams[result.stream[1]] == Stream("0", "7")
     assert result.correlation[1] == 3
+    assert scan_entries(tmp_path / "trace.json").kind.tolist() == [Kind.OPERATOR, Kind.KERNEL]
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,13 @@ from profiler_kit.cli import files, output, streams, tensorboard
 from profiler_kit.cli.commands import Command
 from profiler_kit.cli.options import add_finding_option, add_output_options
 from profiler_kit.cli.progress import Progress
-from profiler_kit.cli.values import parse_non_negative, parse_positive
+from profiler_kit.cli.values import parse_non_negative, parse_positive, parse_step_range
 from profiler_kit.errors import UsageError
 from profiler_kit.records.inspect_options import EVENT_SUFFIXES, EventFormat, TraceView
 
 if TYPE_CHECKING:
     from profiler_kit.pipeline.inspect import Inspection
+    from profiler_kit.records.traces import TraceSummary
 
 ExtraFile = tuple[Callable[[Path, Path, argparse.Namespace], None], Path, Path]
 
@@ -55,6 +56,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--annotate", type=Path, metavar="OUT",
         help="write the trace with additional lanes (phases, modules, idle causes, kernel families) and counters, for "
         "Perfetto and chrome://tracing: a .json.gz file, a .json file or a folder",
+    )  # fmt: skip
+    group.add_argument(
+        "--steps", type=parse_step_range, metavar="FIRST:LAST",
+        help="cut the annotated trace to these steps, both ends included",
+    )  # fmt: skip
+    group.add_argument(
+        "--max-mb", type=parse_positive, metavar="N",
+        help="cut the annotated trace to the steps that fit into N MB of JSON; viewers open at most a few hundred MB",
     )  # fmt: skip
     group.add_argument(
         "--to", choices=get_args(EventFormat),
@@ -94,6 +103,8 @@ def run(options: argparse.Namespace) -> int:
 def _report(inspection: Inspection, options: argparse.Namespace) -> int:
     """Show the report, write the files that the options request, and return the exit code."""
     extra_files = [] if inspection.interrupted else _extra_files(inspection.files, options)
+    if not inspection.interrupted:
+        _check_steps(inspection.traces, options)
     files.check_outputs([path for _, _, path in extra_files if path != STDOUT], inspection.files)
     for error in inspection.errors:
         streams.print_message(f"error: {error}")
@@ -125,6 +136,8 @@ def _inputs(traces: Sequence[str]) -> list[str | Path]:
 
 def _check_options(options: argparse.Namespace, inputs: Sequence[str | Path]) -> None:
     """Raise UsageError for options that contradict each other or paths that are not writable, before a trace is read."""
+    if options.annotate is None and (options.steps is not None or options.max_mb is not None):
+        raise UsageError("--steps and --max-mb need --annotate", hint="add --annotate OUT.json.gz")
     annotated = options.annotate
     if annotated is not None and not annotated.is_dir() and annotated.suffix not in ANNOTATED_SUFFIXES:
         raise UsageError(
@@ -143,6 +156,15 @@ def _check_options(options: argparse.Namespace, inputs: Sequence[str | Path]) ->
         raise UsageError(f"cannot write {options.to} to stdout", hint="give a file with --events, or use --to csv")
 
 
+def _check_steps(traces: Sequence[TraceSummary], options: argparse.Namespace) -> None:
+    """Raise UsageError for steps that a trace does not have, before anything is shown."""
+    from profiler_kit.pipeline.annotation import check_steps
+
+    if options.steps is not None:
+        for trace in traces:
+            check_steps(trace, options.steps)
+
+
 def _extra_files(traces: Sequence[Path], options: argparse.Namespace) -> list[ExtraFile]:
     """The annotated traces and event tables that the options request: the function that writes it, the trace, and the path."""
     annotated = _output_paths(traces, options.annotate, ANNOTATED_SUFFIX) if options.annotate is not None else ()
@@ -158,14 +180,17 @@ def _write_annotated(file: Path, output_path: Path, options: argparse.Namespace)
     from profiler_kit.pipeline.annotation import annotate_trace
     from profiler_kit.render import chrome_trace
 
+    limit = options.max_mb * 1_000_000 if options.max_mb is not None else None
     with (
         Progress(quiet=options.quiet) as progress,
         files.replaced_file(output_path) as partial,
         output.json_output(partial, output_path.suffix == ".gz") as out,
     ):
         progress.show(f"annotating {file.name}")
-        size_bytes = annotate_trace(file, out, chrome_trace.event_lines)
-    output.print_note(f"wrote {output_path} ({size_bytes / 1e6:,.1f} MB of JSON)", options)
+        annotated = annotate_trace(file, out, chrome_trace.event_lines, steps=options.steps, limit_bytes=limit)
+    output.print_note(f"wrote {output_path} ({annotated.size_bytes / 1e6:,.1f} MB of JSON)", options)
+    for note in annotated.notes:
+        output.print_note(f"  {note}", options)
 
 
 def _write_events(file: Path, output_path: Path, options: argparse.Namespace) -> None:
