@@ -266,3 +266,35 @@ def test_code_of_a_readme(text: str, blocks: list[tuple[str, int]]) -> None:
 )
 def test_code_of_a_docstring(text: str, blocks: list[tuple[str, int]]) -> None:
     assert [(block.text.rstrip(), block.line_offset) for block in docstring_blocks(text)] == blocks
+
+
+OPTIONS = (
+    "import argparse, json\n"
+    "def options():\n"
+    "    args = argparse.ArgumentParser().parse_args([])\n"
+    "    args.width = 64\n"
+    "    args.folder = args.root / 'runs'\n"  # the root is a required option of the program
+    "    {write}\n"
+    "    args.classes = len(open(args.folder).read())\n"
+    "    print(args)\n"
+    "    return args\n"
+)
+
+
+@pytest.mark.parametrize("write", ["open(args.folder, 'w')", "raise SystemExit('no GPU')", "pass"])
+@pytest.mark.parametrize("place", ["script", "module"])
+def test_a_failing_function_gives_what_its_result_depends_on(
+    opened: Open, place: str, write: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = OPTIONS.format(write=write)
+    call = "from net import Net\nargs = {}options()\nnet = Net(args.width, args)\n"
+    files = {"net.py": NET, "train.py": text + call.format("")}
+    if place == "module":
+        files = {"net.py": NET, "train.py": "import opts\n" + call.format("opts."), "opts.py": text}
+    source = opened(files)
+    document, net = first_call(source)
+    assert source.evaluator.value(place_of(document, net), net.args[0]) == 64
+    assert capsys.readouterr() == ("", "")  # options that a program prints are no output of ours
+    classes = ast.copy_location(ast.Attribute(value=net.args[1], attr="classes", ctx=ast.Load()), net)
+    with pytest.raises(EvaluationError):  # a part that is not available never looks like a value
+        source.evaluator.value(place_of(document, net), classes)

@@ -191,13 +191,11 @@ def reached_first(candidates: Sequence[Candidate], evaluator: Evaluator) -> list
     checked = 0
     for _, group in groupby(candidates, key=lambda candidate: candidate.evidence):
         ranked: list[tuple[int, Candidate]] = []
-        is_decided = False  # the order of later ones does not matter
         for candidate in group:
             is_reached: bool | None = True
-            if candidate.site is not None and not candidate.is_model and not is_decided and checked < _MAX_CALLS:
+            if candidate.site is not None and not candidate.is_model and checked < _MAX_CALLS:
                 checked += 1
                 is_reached = evaluator.reaches(candidate.site.place)
-                is_decided = is_reached is True
             ranked.append(((True, None, False).index(is_reached), candidate))
         ordered += [candidate for _, candidate in sorted(ranked, key=itemgetter(0))]
     return ordered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -134,6 +135,9 @@ class Evaluator:
         with contextlib.ExitStack() as stack:
             stack.enter_context(user_code(folders, str(path or "script.py")))
             stack.enter_context(isolated(self.session, self._note, allow_effects=not self.is_isolated))
+            # an option list that is printed at each evaluation, the usage of a program that lacks its arguments
+            stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
+            stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
             try:
                 with user_boundary(), time_limit(self.timeout_s) as limit:
                     yield
@@ -153,15 +157,7 @@ class Evaluator:
             self.notes.append(note)
 
     def _evaluate(self, place: Place, expression: ast.expr, namespace: dict[str, Any]) -> Any:
-        for name in sorted(used_names(expression)):
-            if isinstance(namespace.get(name), Placeholder):
-                error = placeholder_error(namespace[name])
-                raise EvaluationError(error.reason, error.where)
-        tree = ast.fix_missing_locations(ast.Expression(body=expression))
-        code = compile(
-            tree, _filename(place.document), "eval", flags=future_flags(place.document.tree), dont_inherit=True
-        )
-        return eval(code, namespace)  # noqa: S307  # the user's own code
+        return self._runner(place.document, namespace).evaluate(expression)
 
     def _namespace(
         self, place: Place, names: frozenset[str], bindings: Mapping[str, Any], depth: int
@@ -206,19 +202,18 @@ class Evaluator:
                     namespace[name] = self._parameter(place, scope, name, bindings, depth)
             elif is_target:
                 parts = [part for part in parts if not self._is_imported(part)]
-            self._run(document, namespace, parts)
+            self._runner(document, namespace).run(parts)
             namespace.update(bindings)
             if scope is None and is_target:
                 self._complete_module(facts.classes, namespace)
         return namespace
 
-    def _run(self, document: Document, namespace: dict[str, Any], statements: list[ast.stmt]) -> None:
+    def _runner(self, document: Document, namespace: dict[str, Any]) -> Runner:
         tree = document.tree
-        Runner(
+        return Runner(
             namespace=namespace, filename=_filename(document), at=document.at, effect=facts_of(tree).effect,
-            flags=future_flags(tree), open_names=open_names(tree), propagates=True,
-            note=self._note,
-        ).run(statements)  # fmt: skip
+            flags=future_flags(tree), open_names=open_names(tree), propagates=True, note=self._note,
+        )  # fmt: skip
 
     def _is_imported(self, statement: ast.stmt) -> bool:
         """Whether the import of the target ran `statement`, and running it again would create another object."""

@@ -23,6 +23,8 @@ from profiler_kit.loading.program.names import (
     used_names,
 )
 from profiler_kit.loading.program.repository import repository_root
+from profiler_kit.loading.program.slices import facts_of
+from profiler_kit.loading.scripts.partial_calls import Part, with_partial_calls
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.side_effects import SideEffectError
 from profiler_kit.user_code.boundary import error_text, user_boundary
@@ -82,6 +84,25 @@ class Runner:
             else:
                 self._run_statement(statement)
 
+    def evaluate(self, expression: ast.expr) -> Any:
+        """The value of `expression`. Raises UnavailableError if one of its names has none."""
+        missing = (self.namespace.get(name) for name in sorted(used_names(expression)))
+        placeholder = next((value for value in missing if isinstance(value, Placeholder)), None)
+        if placeholder is not None:
+            raise placeholder_error(placeholder)
+        code = self._compile(ast.fix_missing_locations(ast.Expression(body=expression)), "eval")
+        return with_partial_calls(lambda: eval(code, self.namespace), self._result)  # noqa: S307  # the user's own code
+
+    def _result(self, part: Part) -> Any:
+        """The result of a function of which only `part` runs."""
+        tree = part.document.tree
+        runner = Runner(
+            namespace=part.namespace, filename=str(part.document.path), at=part.document.at, effect=facts_of(tree).effect,
+            flags=future_flags(tree), propagates=True, note=self.note,
+        )  # fmt: skip
+        runner.run(part.statements)
+        return runner.evaluate(part.result)
+
     def _run_cases(self, statement: ast.If) -> None:
         """Run the case of an if/elif chain that applies."""
         try:
@@ -122,8 +143,12 @@ class Runner:
                 self._record(statement, placeholder_error(missing))
                 return
         try:
+            code = self._compile(ast.Module(body=[statement], type_ignores=[]), "exec")
             with user_boundary(), _requesting(statement):
-                exec(self._compile(ast.Module(body=[statement], type_ignores=[]), "exec"), self.namespace)  # noqa: S102
+                if self.propagates and not isinstance(statement, DEFINITIONS):
+                    with_partial_calls(lambda: exec(code, self.namespace), self._result)  # noqa: S102
+                else:
+                    exec(code, self.namespace)  # noqa: S102
         except ImportError as error:
             if isinstance(statement, (ast.Import, ast.ImportFrom)):
                 self._run_import(statement, error)
