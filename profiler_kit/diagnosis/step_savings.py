@@ -15,7 +15,6 @@ from profiler_kit.diagnosis.phrases import join_sentences
 from profiler_kit.diagnosis.work_sites import removable_places, site_claim, site_text
 from profiler_kit.records.report import Finding, Symptom
 from profiler_kit.records.traces import Saving, WorkSite
-from profiler_kit.units import percent
 
 if TYPE_CHECKING:
     from profiler_kit.simulation.graph import Ints
@@ -45,6 +44,7 @@ class StepSavings:
             (site.saving.median, Symptom(rule="", title=site_text(site), claims=(site_claim(site),), weight=1.0))
             for site in removable_places(tuple(sites))
         ]
+        self._names = {place.claims: place.title for _, place in self._places}
         self._topics = topics or {}
         self._removed: dict[tuple[int, Change], Ints] = {}
 
@@ -74,24 +74,28 @@ class StepSavings:
         # advice that a run can try keeps a finding of its own
         others = [item for item in others if item.saving is not None and item.trial is None and not item.tries]
         head, place = self._around(first, others)
-        symptoms = [place] if place is not None else []
-        whole = replace(head, symptoms=tuple(symptoms))
+        whole = head if place is None else replace(head, symptoms=(replace(place, contains=True),))
         inside = [
             item for item in (first, *others) if item is not head and self._part_inside(item, whole) >= MIN_PART_INSIDE
         ]
-        found = list(map(self._symptom, inside))
-        symptoms = [*(item for item in symptoms if item.claims not in [other.claims for other in found]), *found]
-        if symptoms:
-            whole = replace(head, symptoms=tuple(symptoms))
-            saving = self.saving(whole)
-            sentences = [
-                f"The same repair removes: {item.title}."
-                if item.rule
-                else f"This is in a place without which a step would save {percent(saving.median)}: {item.title}."
-                for item in symptoms
-            ]
-            whole = replace(whole, saving=saving, explanation=join_sentences(head.explanation, *sentences))
-        return whole, [head, *inside]
+        found = [
+            replace(self._symptom(item), contains=place is not None and item.claims == place.claims) for item in inside
+        ]
+        named = [item.claims for item in found]
+        symptoms = (*(item for item in whole.symptoms if item.claims not in named), *found)
+        return (self._with(head, symptoms) if symptoms else head), [head, *inside]
+
+    def _with(self, head: Finding, symptoms: tuple[Symptom, ...]) -> Finding:
+        """Return `head` with its symptoms, their saving, and the place in its title."""
+        whole = replace(head, symptoms=symptoms)
+        place = next((self._names.get(item.claims, "") for item in symptoms if item.contains), "")
+        removed = f"The same repair removes: {'; '.join(item.title for item in symptoms)}."
+        return replace(
+            whole,
+            title=f"{head.title}, in {place}" if place else head.title,
+            explanation=join_sentences(head.explanation, removed),
+            saving=self.saving(whole),
+        )
 
     def _around(self, first: Finding, others: Sequence[Finding]) -> tuple[Finding, Symptom | None]:
         """Return the finding that says why the smallest place around `first` takes time, and the place; None without one."""
@@ -145,5 +149,6 @@ def change_of(item: Finding | Symptom) -> Change:
     """Return what the repair of a finding changes in a step, with its symptoms."""
     from profiler_kit.simulation.step_model import Change  # reads arrays, which a saved report does not need
 
-    others = tuple(map(change_of, item.symptoms)) if isinstance(item, Finding) else ()
-    return Change(item.claims, (1.0 - item.keeps) * item.weight, others)
+    symptoms = item.symptoms if isinstance(item, Finding) else ()
+    is_part = any(symptom.contains for symptom in symptoms)
+    return Change(() if is_part else item.claims, (1.0 - item.keeps) * item.weight, tuple(map(change_of, symptoms)))

@@ -100,7 +100,7 @@ class Symptom:
     """What goes with the repair of a finding: another finding, or the place of the program that most of it belongs to.
 
     - `rule`: of the other finding; empty for a place. `title`: its title, or the place in words.
-    - `claims`, `weight`, `keeps`: as of a finding.
+    - `claims`, `weight`, `keeps`: as of a finding. `contains`: the finding is a part of it, and adds nothing to what goes.
     """
 
     rule: str
@@ -108,6 +108,7 @@ class Symptom:
     claims: tuple[Claim, ...]
     weight: float
     keeps: float = 0.0
+    contains: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -88,6 +88,7 @@ LAUNCHES = finding("launches", 0.6, "idle:op dispatch", "idle:python")
 def test_parts_of_one_place_are_one_finding_with_the_saving_of_the_place(steps: Steps) -> None:
     whole, parts = steps.repair(CPU, COPIES, PRODUCT)
     assert (whole.rule, sorted(parts)) == ("cpu", ["copies", "cpu"])
+    assert whole.title.startswith("cpu, in train.py(3): metric")
     assert whole.saving is not None
     assert whole.saving.median == pytest.approx(0.8, abs=0.03), "two products of 1 ms of 10 ms are left"
     assert whole.saving.median > max(steps.savings.share(item) for item in (CPU, COPIES)) + 0.15
