@@ -109,7 +109,7 @@ def test_a_place_has_the_name_of_the_finding_that_says_why(steps: Steps) -> None
     assert steps.repair(PLACE, PRODUCT, *minor)[0].rule == "copies", "an uncertain finding gives no name"
 
 
-def test_a_limit_of_the_machine_is_a_symptom_and_adds_nothing(steps: Steps) -> None:
+def test_a_limit_of_the_machine_is_a_symptom(steps: Steps) -> None:
     alone, with_limit = steps.repair(PLACE)[0], steps.repair(PLACE, LAUNCHES)[0]
     assert [symptom.rule for symptom in with_limit.symptoms] == ["launches"]
     assert steps.savings.share(with_limit) == pytest.approx(steps.savings.share(alone))
