@@ -15,7 +15,6 @@ from profiler_kit.diagnosis.phrases import join_sentences
 from profiler_kit.diagnosis.work_sites import removable_places, site_claim, site_text
 from profiler_kit.records.report import Finding, Symptom
 from profiler_kit.records.traces import Saving, WorkSite
-from profiler_kit.units import percent
 
 if TYPE_CHECKING:
     from profiler_kit.simulation.graph import Ints
@@ -42,9 +41,13 @@ class StepSavings:
     ) -> None:
         self._models = models
         self._places = [
-            (site.saving.median, Symptom(rule="", title=site_text(site), claims=(site_claim(site),), weight=1.0))
+            (
+                site.saving.median,
+                Symptom(rule="", title=site_text(site), claims=(site_claim(site),), weight=1.0, contains=True),
+            )
             for site in removable_places(tuple(sites))
         ]
+        self._names = {place.claims: place.title for _, place in self._places}
         self._topics = topics or {}
         self._removed: dict[tuple[int, Change], Ints] = {}
 
@@ -74,30 +77,32 @@ class StepSavings:
         # advice that a run can try keeps a finding of its own
         others = [item for item in others if item.saving is not None and item.trial is None and not item.tries]
         head, place = self._around(first, others)
-        symptoms = [place] if place is not None else []
-        whole = replace(head, symptoms=tuple(symptoms))
+        whole = head if place is None else replace(head, symptoms=(place,))
         inside = [
             item for item in (first, *others) if item is not head and self._part_inside(item, whole) >= MIN_PART_INSIDE
         ]
-        found = list(map(self._symptom, inside))
-        symptoms = [*(item for item in symptoms if item.claims not in [other.claims for other in found]), *found]
-        if symptoms:
-            whole = replace(head, symptoms=tuple(symptoms))
-            saving = self.saving(whole)
-            sentences = [
-                f"The same repair removes: {item.title}."
-                if item.rule
-                else f"This is in a place without which a step would save {percent(saving.median)}: {item.title}."
-                for item in symptoms
-            ]
-            whole = replace(whole, saving=saving, explanation=join_sentences(head.explanation, *sentences))
-        return whole, [head, *inside]
+        found = [_symptom(item, contains=place is not None and item.claims == place.claims) for item in inside]
+        named = [item.claims for item in found]
+        symptoms = (*(item for item in whole.symptoms if item.claims not in named), *found)
+        return (self._with(head, symptoms) if symptoms else head), [head, *inside]
+
+    def _with(self, head: Finding, symptoms: tuple[Symptom, ...]) -> Finding:
+        """Return `head` with its symptoms, their saving, and the place in its title."""
+        whole = replace(head, symptoms=symptoms)
+        place = next((self._names.get(item.claims, "") for item in symptoms if item.contains), "")
+        removed = f"The same repair removes: {'; '.join(item.title for item in symptoms)}."
+        return replace(
+            whole,
+            title=f"{head.title}, in {place}" if place else head.title,
+            explanation=join_sentences(head.explanation, removed),
+            saving=self.saving(whole),
+        )
 
     def _around(self, first: Finding, others: Sequence[Finding]) -> tuple[Finding, Symptom | None]:
         """Return the finding that says why the smallest place around `first` takes time, and the place; None without one."""
         is_place = self._topics.get(first.rule) == "site"
         least = _median(first) + MIN_ADDED_BY_PLACE
-        around = [(_median(first), self._symptom(first))] if is_place else self._places
+        around = [(_median(first), _symptom(first, contains=True))] if is_place else self._places
         for saving, place in around:
             if not is_place and (saving < least or self._part_inside(first, place) < MIN_PART_INSIDE):
                 continue
@@ -109,18 +114,12 @@ class StepSavings:
             ]
             if inside and self._share_of_all(inside) >= MIN_PART_OF_PLACE * saving:
                 reasons = [item for item in inside if self._topics[item.rule] == "cause" and item.severity in SERIOUS]
-                return max(reasons, key=_median, default=first), place
+                head = max(reasons, key=_median, default=first)
+                return head, None if head.claims == place.claims else place
         return first, None
 
     def _share_of_all(self, findings: Sequence[Finding]) -> float:
-        return self.share(replace(findings[0], symptoms=tuple(map(self._symptom, findings[1:]))))
-
-    def _symptom(self, finding: Finding) -> Symptom:
-        """Return `finding` as a symptom. A limit of the machine stays: it says what the repaired work had in common."""
-        keeps = 1.0 if self._topics.get(finding.rule) == "bound" else finding.keeps
-        return Symptom(
-            rule=finding.rule, title=finding.title, claims=finding.claims, weight=finding.weight, keeps=keeps
-        )
+        return sum(self.share(item, findings[:i]) for i, item in enumerate(findings))
 
     def _part_inside(self, inner: Finding | Symptom, outer: Finding | Symptom) -> float:
         """Return the part of the work that goes with `inner` and also with `outer`, in the trace with the smallest one."""
@@ -141,9 +140,17 @@ def _median(finding: Finding) -> float:
     return finding.saving.median if finding.saving is not None else 0.0
 
 
+def _symptom(finding: Finding, *, contains: bool) -> Symptom:
+    return Symptom(
+        rule=finding.rule, title=finding.title, claims=finding.claims, weight=finding.weight, contains=contains
+    )
+
+
 def change_of(item: Finding | Symptom) -> Change:
-    """Return what the repair of a finding changes in a step, with its symptoms."""
+    """Return what the repair of a finding changes in a step: the whole place that contains it goes."""
     from profiler_kit.simulation.step_model import Change  # reads arrays, which a saved report does not need
 
-    others = tuple(map(change_of, item.symptoms)) if isinstance(item, Finding) else ()
-    return Change(item.claims, (1.0 - item.keeps) * item.weight, others)
+    if isinstance(item, Symptom):
+        return Change(item.claims, item.weight)
+    whole = next((symptom for symptom in item.symptoms if symptom.contains), None)
+    return change_of(whole) if whole is not None else Change(item.claims, (1.0 - item.keeps) * item.weight)

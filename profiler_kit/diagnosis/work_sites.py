@@ -78,8 +78,8 @@ def site_text(site: WorkSite) -> str:
     launches = f"{plural(round(site.launches), 'launch', 'launches')} per step"
     if site.loop:
         where = f" in {site.within}" if site.within else ""
-        return f"loop of {round(site.rounds)} rounds of {operators_list(site.loop)}{where} ({launches})"
-    row = f"row of {operators_list(site.row)}" if site.row else ""
+        return f"a loop of {round(site.rounds)} rounds of {operators_list(site.loop)}{where} ({launches})"
+    row = f"a row of {operators_list(site.row)}" if site.row else ""
     name = site.source or site.call or site.module or site.operator or row or "work without a backward pass"
     return f"{name} ({launches})"
 

@@ -100,14 +100,14 @@ class Symptom:
     """What goes with the repair of a finding: another finding, or the place of the program that most of it belongs to.
 
     - `rule`: of the other finding; empty for a place. `title`: its title, or the place in words.
-    - `claims`, `weight`, `keeps`: as of a finding.
+    - `claims`, `weight`: as of a finding. `contains`: the finding is a part of it, and all of it goes.
     """
 
     rule: str
     title: str
     claims: tuple[Claim, ...]
     weight: float
-    keeps: float = 0.0
+    contains: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class Finding:
       save once the findings before it are repaired.
     - `keeps`: the part of the claimed time that is left after the repair: half of it, where a type of half the size is used.
     - `saving`: what the step would save once the finding is repaired, from the replay of its trace; None without a trace.
-    - `symptoms`: what the same repair removes; `saving` is that of all of it.
+    - `symptoms`: what the same repair removes. If one of them contains the finding, `saving` is that of the whole.
     """
 
     rule: str

@@ -41,11 +41,10 @@ _TRANSFER: Final = PHASE_NUMBERS["transfer"]  # a wait for the copy of a batch i
 
 
 class Change(NamedTuple):
-    """A change of the step: the parts that it affects, and the share of the traced step that goes. `others`: changes with it."""
+    """A change of the step: the parts that it affects, and the share of the traced step that goes."""
 
     claims: tuple[Claim, ...]
     share: float
-    others: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -132,8 +131,6 @@ class StepModel:
         return int(shared.sum()) / max(int(removed_ns.sum()), 1)
 
     def _without(self, graph: Graph, change: Change) -> Graph:
-        for other in change.others:
-            graph = self._without(graph, other)
         if sites := [claim for claim in change.claims if claim.pool == "site"]:
             for claim in sites:
                 graph = self._without_place(graph, self.labels.places.place(claim.kind, claim.name))

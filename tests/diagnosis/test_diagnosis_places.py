@@ -137,7 +137,7 @@ def test_copies_name_the_function_that_mostly_copies(more: dict[str, Any], is_pl
     copies = kernel("memcpy/memset", 40.0, 10, name="Memcpy DtoH (Device -> Pageable)")
     step = trace(phases={"forward": (100.0, 100.0, 0.0)}, kernels=[copies], sites=(site(0.3, **more),))
     (finding,) = HOST_COPIES.findings(traces(step))
-    assert ("train.py(3): clip" in finding.title) is is_place
+    assert ("train.py(3): clip" in finding.explanation) is is_place
 
 
 def test_a_row_of_several_layers_is_no_place() -> None:

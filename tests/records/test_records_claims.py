@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from profiler_kit.records.claims import BUSY, HOST, IDLE, PEAK, Claim, claim_of_text, idle_claims, kernel_claims
+from profiler_kit.records.claims import (
+    BUSY,
+    HOST,
+    HOST_CAUSES,
+    IDLE,
+    PEAK,
+    WAITS,
+    Claim,
+    claim_of_text,
+    idle_claims,
+    kernel_claims,
+    long_claims,
+)
+from profiler_kit.records.traces import IDLE_CAUSES
 
 
 @pytest.mark.parametrize(
@@ -35,3 +48,14 @@ def test_the_host_is_waited_for_and_another_device_is_not() -> None:
 def test_an_unknown_text_covers_nothing() -> None:
     assert not claim_of_text("unknown").covers("kernel", "gemm")
     assert not claim_of_text("unknown").covers("cause", "python")
+
+
+def test_waits_and_long_gaps_are_parts_of_the_time_that_the_host_causes() -> None:
+    (long,) = long_claims("python")
+    assert [cause for cause in IDLE_CAUSES if long.covers("cause", cause)] == ["python"]
+    waits = {cause for cause in IDLE_CAUSES if WAITS.covers("cause", cause)}
+    assert waits == {"synchronization", "op dispatch", "python", "launch latency"}
+    assert waits < HOST_CAUSES
+    for claim in (long, WAITS):
+        assert claim_of_text(str(claim)) == claim
+        assert not claim.covers("phase", "forward")

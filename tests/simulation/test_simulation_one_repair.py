@@ -88,6 +88,7 @@ LAUNCHES = finding("launches", 0.6, "idle:op dispatch", "idle:python")
 def test_parts_of_one_place_are_one_finding_with_the_saving_of_the_place(steps: Steps) -> None:
     whole, parts = steps.repair(CPU, COPIES, PRODUCT)
     assert (whole.rule, sorted(parts)) == ("cpu", ["copies", "cpu"])
+    assert whole.title.startswith("cpu, in train.py(3): metric")
     assert whole.saving is not None
     assert whole.saving.median == pytest.approx(0.8, abs=0.03), "two products of 1 ms of 10 ms are left"
     assert whole.saving.median > max(steps.savings.share(item) for item in (CPU, COPIES)) + 0.15
@@ -108,7 +109,7 @@ def test_a_place_has_the_name_of_the_finding_that_says_why(steps: Steps) -> None
     assert steps.repair(PLACE, PRODUCT, *minor)[0].rule == "copies", "an uncertain finding gives no name"
 
 
-def test_a_limit_of_the_machine_is_a_symptom_and_adds_nothing(steps: Steps) -> None:
+def test_a_limit_of_the_machine_is_a_symptom(steps: Steps) -> None:
     alone, with_limit = steps.repair(PLACE)[0], steps.repair(PLACE, LAUNCHES)[0]
     assert [symptom.rule for symptom in with_limit.symptoms] == ["launches"]
     assert steps.savings.share(with_limit) == pytest.approx(steps.savings.share(alone))

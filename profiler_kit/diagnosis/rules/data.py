@@ -190,9 +190,10 @@ def _host_copies(report: Report | TraceReport, step: StepWork) -> StepPart | Non
         share=copies.share,
         share_name="share of the span",
         title=f"{plural(copies.calls, 'copy', 'copies')} between host and device, most of it {copies.direction}, take "
-        f"{percent(copies.share)} of the time{_copying_place(step.trace.sites)}",
+        f"{percent(copies.share)} of the time",
         sentences=(
             f"{_count(copies, facts)}: {text(copies.copy_ns, 'ns')} that no computation hides.",
+            _copying_place(step.trace.sites),
             f"Copies from or to pageable memory take {text(copies.pageable_ns, 'ns')} of it, and the host waits for them."
             if copies.pageable_ns
             else "",
@@ -211,11 +212,11 @@ def _host_copies(report: Report | TraceReport, step: StepWork) -> StepPart | Non
 
 
 def _copying_place(sites: Sequence[WorkSite]) -> str:
-    """Return the function, or without stacks the loop, that saves most of those that mostly copy, as the end of a title."""
+    """Return a sentence with the function, or without stacks the loop, that saves most of those that mostly copy."""
     copying = [site for site in sites if {*site.operators[:1], *site.loop.split(", ")} & COPYING]
     named = [site for site in copying if site.source] or [site for site in copying if site.loop]
     place = max(named, key=lambda site: site.saving.median, default=None)
-    return f"; most come from {site_text(place)}" if place is not None else ""
+    return f"Most come from {site_text(place)}." if place is not None else ""
 
 
 def _host_device_copies(trace: TraceSummary) -> _Copies | None:

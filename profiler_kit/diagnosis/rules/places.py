@@ -41,7 +41,6 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
     kinds = (
         ("The function ", site.source or site.call),
         ("The operator ", site.operator),
-        ("A ", site.row or site.loop),
     )
     kind, saving = next((kind for kind, name in kinds if name), ""), site.saving.median
     return StepPart(
