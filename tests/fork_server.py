@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import importlib
 import inspect
 import io
@@ -34,7 +35,7 @@ from typing import Any, Final
 WORKERS: Final = ("profiler_kit.worker.", "profiler_kit.process.fork_server")
 SERVED_MODULES: Final = (*WORKERS, "scripts.", "torch.distributed.run")
 SERVED_CODE: Final = "from profiler_kit.cli import entry; entry()"  # the end of ``python -c``, as in a task of a sweep
-SERVED_VERBS: Final = ("analyze", "check", "count", "sweep", "tune")
+SERVED_VERBS: Final = ("analyze", "check", "count", "run", "sweep", "tune")
 PR_SET_CHILD_SUBREAPER: Final = 36  # from linux/prctl.h
 REQUEST_BYTES: Final = 1 << 20
 PACKAGE: Final = Path(__file__).resolve().parent.parent / "profiler_kit"
@@ -284,6 +285,8 @@ def main(connection: socket.socket) -> None:
     import torch.profiler  # noqa: F401
 
     _import_package()
+    gc.collect()
+    gc.freeze()  # a fork whose collections visit the objects of the imports copies their pages
 
     while (served := _serve(connection)) is not None:
         request, streams = served
@@ -298,3 +301,4 @@ def main(connection: socket.socket) -> None:
         _become(request, streams)
         _run(request)
         return
+    os._exit(0)  # the end of an interpreter visits all objects, and so copies their pages

@@ -20,16 +20,19 @@ def older_objects_frozen() -> Iterator[None]:
 
     A count creates many records, so Python searches all objects of the process again and again, and most belong to imported
     packages. This takes a fifth of the time for a large model. Objects of the block are still collected, since a model's
-    tensors can be in reference cycles. Does nothing if collection is off, or if the caller has frozen objects itself.
+    tensors can be in reference cycles. Does nothing if collection is off. Objects that the caller has frozen stay so.
     """
-    if not gc.isenabled() or gc.get_freeze_count() > _MAX_FROZEN_BY_PYTHON:
+    if not gc.isenabled():
         yield
         return
     limit, *others = gc.get_threshold()
-    gc.freeze()
+    has_frozen = gc.get_freeze_count() > _MAX_FROZEN_BY_PYTHON
+    if not has_frozen:
+        gc.freeze()
     gc.set_threshold(max(limit, _MAX_NEW_OBJECTS), *others)
     try:
         yield
     finally:
         gc.set_threshold(limit, *others)
-        gc.unfreeze()
+        if not has_frozen:
+            gc.unfreeze()

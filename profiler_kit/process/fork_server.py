@@ -44,7 +44,8 @@ def main(modules: list[str]) -> None:
         os.dup2(nothing.fileno(), 0)
     for module in modules:
         importlib.import_module(module)
-    gc.collect()  # once here, instead of in each fork
+    gc.collect()
+    gc.freeze()  # collections of a fork would visit the objects of the imports, and so copy their memory
     obstacle = _obstacle()
     connection.send(READY if obstacle is None else obstacle.encode())
     if obstacle is not None:

@@ -113,8 +113,8 @@ def drop_earlier_imports(folders: tuple[Path, ...], keep: frozenset[str]) -> Non
 def record_imports(before: set[str], folders: tuple[Path, ...]) -> frozenset[str]:
     """Names of the modules in `folders` that were imported since `before`. A later load may remove them."""
     names = set()
-    for name, module in list(sys.modules.items()):
-        places = () if name in before else filter(is_user_code, module_places(module))
+    for name in sys.modules.keys() - before:
+        places = filter(is_user_code, module_places(sys.modules.get(name)))
         if any(Path(place).resolve().is_relative_to(folder) for place in places for folder in folders):
             names.add(name)
     _imported_modules.update(names)

@@ -343,6 +343,7 @@ def test_bad_folder_is_refused_before_the_program_starts(folder: Path) -> None:
     assert "--out" in refused.stderr
 
 
+@pytest.mark.fresh_process
 def test_a_run_is_evidence_for_a_later_count(folder: Path) -> None:
     write(folder, TRAIN.replace("Net()", "Net(outputs=int(__import__('sys').argv[1]))").replace("(0, 4,", "(0, 2,"))
     result = python(folder, "-m", "profiler_kit", "run", *FEW, "train.py", "6")
@@ -494,6 +495,7 @@ def test_a_class_with_its_own_parameters_method_is_left_alone(folder: Path) -> N
     assert report_of(folder)["target"]["name"] == "Net"
 
 
+@pytest.mark.fresh_process
 def test_a_program_that_asks_for_torch_before_it_imports_it_is_watched(folder: Path) -> None:
     write(folder, "import importlib.util\nassert importlib.util.find_spec('torch')\n" + TRAIN)
     assert run(folder, "train.py").returncode == 0
@@ -559,6 +561,7 @@ def test_a_teacher_is_part_of_the_forward_pass(folder: Path) -> None:
     assert times["forward"] > 20_000_000 > 5 * times["loss"]
 
 
+@pytest.mark.fresh_process
 def test_the_compiler_is_imported_from_the_end_from_which_programs_import_it(folder: Path) -> None:
     """Its two packages import each other: two threads that import them from different ends at once break the import."""
     write(
@@ -921,6 +924,7 @@ workers = [torch.multiprocessing.Process(target=train) for _ in range(2)]
     print([worker.exitcode for worker in workers])"""
 
 
+@pytest.mark.jobs
 @pytest.mark.fresh_process
 @pytest.mark.parametrize("start", [SPAWN, FORK])
 def test_processes_of_the_program_are_followed(folder: Path, start: str) -> None:
@@ -935,6 +939,7 @@ def test_processes_of_the_program_are_followed(folder: Path, start: str) -> None
     assert not list((folder / "out").glob(".*"))
 
 
+@pytest.mark.jobs
 @pytest.mark.fresh_process
 @pytest.mark.parametrize("start", [SPAWN, FORK])
 def test_stop_ends_all_processes(folder: Path, start: str) -> None:

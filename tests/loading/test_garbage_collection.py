@@ -67,9 +67,10 @@ def test_an_error_in_the_block_restores_the_state() -> None:
 
 def test_objects_that_the_caller_froze_stay_frozen() -> None:
     gc.freeze()
+    before = gc.get_threshold()
     try:
         with older_objects_frozen():
-            pass
+            assert gc.get_threshold()[0] > before[0]
         assert gc.get_freeze_count() > 0
     finally:
         gc.unfreeze()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import os
 import socket
 import subprocess
@@ -101,18 +102,20 @@ def test_input_and_exit() -> None:
 
 def test_weights_are_not_downloaded() -> None:
     notes: list[str] = []
-    original, load_state_dict = torch.hub.load_state_dict_from_url, nn.Module.load_state_dict
+    fetch, load_state_dict = torch.hub.load_state_dict_from_url, nn.Module.load_state_dict
+    before = (fetch.__code__, fetch.__defaults__, fetch.__kwdefaults__)
     with no_side_effects(notes.append):
         from torch.utils.model_zoo import load_url
 
         net = nn.Linear(2, 2)
         net.load_state_dict(load_url(URL))
+        net.load_state_dict(functools.partial(fetch, url=URL)(map_location="cpu"))
         net.load_state_dict(torch.hub.load_state_dict_from_url(URL)["model"]["encoder"])
         net.load_state_dict({key: tensor for key, tensor in load_url(URL).items() if key in net.state_dict()})
         with pytest.raises(RuntimeError, match="size mismatch"):
             net.load_state_dict({"weight": torch.ones(3, 3), "bias": torch.ones(2)})
     assert set(notes) == {"weights: weights.pth not downloaded, random weights instead"}
-    assert torch.hub.load_state_dict_from_url is original
+    assert (fetch.__code__, fetch.__defaults__, fetch.__kwdefaults__) == before
     assert nn.Module.load_state_dict is load_state_dict
 
 

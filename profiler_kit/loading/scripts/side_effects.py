@@ -24,10 +24,10 @@ import torch
 from torch import nn
 from torch.nn.modules.module import _IncompatibleKeys
 
-from profiler_kit.foreign import attributes_of, loaded_modules
 from profiler_kit.user_code.locations import display_path, is_installed_package, is_user_code
 
-_LOADERS: Final = ("load_state_dict_from_url", "load_url")
+# Their code is replaced, and not the functions: any module may hold one, under any name, and a search takes long.
+_DOWNLOADS: Final = (torch.hub.load_state_dict_from_url, torch.hub.download_url_to_file)
 
 
 class SkippedWeights(OrderedDict[str, Any]):
@@ -39,16 +39,13 @@ class SkippedWeights(OrderedDict[str, Any]):
 
 @contextlib.contextmanager
 def skipped_downloads(note: Callable[[str], None]) -> Iterator[None]:
-    """Replace torch's functions that download weights inside the block, in every module that imported them."""
+    """Replace what torch's functions that download weights do inside the block, for all code that has imported them."""
     skipped: list[str] = []
 
-    def load(url: str, *args: object, **kwargs: object) -> SkippedWeights:
+    def load(url: str) -> SkippedWeights:
         skipped.append(url)
         note(f"weights: {url.rpartition('/')[2]} not downloaded, random weights instead")
         return SkippedWeights()
-
-    def download(url: str, *args: object, **kwargs: object) -> None:
-        load(url)
 
     load_state_dict = nn.Module.load_state_dict
 
@@ -57,22 +54,18 @@ def skipped_downloads(note: Callable[[str], None]) -> Iterator[None]:
             return _IncompatibleKeys([], [])
         return load_state_dict(self, state_dict, *args, **kwargs)
 
-    replaced: list[tuple[Any, str, Any]] = []
-    originals = {id(torch.hub.load_state_dict_from_url): load, id(torch.hub.download_url_to_file): download}
-    for _, module in loaded_modules():
-        names = attributes_of(module) or {}
-        for name in (*_LOADERS, "download_url_to_file"):
-            replacement = originals.get(id(names.get(name)))
-            if replacement is not None:
-                replaced.append((module, name, names[name]))
-                setattr(module, name, replacement)
-    nn.Module.load_state_dict = load_or_keep  # type: ignore[method-assign]
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_patched(nn.Module, "load_state_dict", load_or_keep))
+        for download in _DOWNLOADS:
+            stack.enter_context(_patched(download, "__code__", _skip.__code__))
+            stack.enter_context(_patched(download, "__defaults__", None))
+            stack.enter_context(_patched(download, "__kwdefaults__", {"_load": load}))
         yield
-    finally:
-        nn.Module.load_state_dict = load_state_dict  # type: ignore[method-assign]
-        for module, name, original in replaced:
-            setattr(module, name, original)
+
+
+def _skip(url: str, *args: object, _load: Callable[[str], SkippedWeights], **kwargs: object) -> SkippedWeights:
+    """The code of both functions while downloads are skipped. Only the first one's result is read."""
+    return _load(url)
 
 
 _NETWORK: Final = {
