@@ -470,13 +470,16 @@ NORM = (
 
 
 def test_batch_normalization_of_one_value_gets_two_examples_of_a_data_set(write: Write) -> None:
-    write(net=NORM, train="from net import Net\n" + LOOP.format(data="CIFAR10", transform="None", prepared="images"))
+    loop = LOOP.format(data="CIFAR10", transform="None", prepared="images").replace(
+        "batch_size=16", "batch_size=unknown()"
+    )
+    write(net=NORM, train="from net import Net\n" + loop)
     assert inputs_of()[:2] == ([(2, 3, 32, 32)], "data_set")
 
 
 def test_a_data_set_of_another_model_is_not_used(write: Write) -> None:
     write(net=NET + LOOP.format(data="MNIST", transform="None", prepared="images"))
-    assert inputs_of()[:2] == ([(1, 3, 32, 32)], "search")
+    assert inputs_of()[:2] == ([(16, 3, 32, 32)], "search")
 
 
 def test_a_guess_is_pinned_for_later_loads(write: Write) -> None:
@@ -555,7 +558,7 @@ def test_the_data_set_of_an_imported_module(tmp_path: Path, monkeypatch: pytest.
         "for x, y in loaders(16):\n    x = x.view(-1, 1, length)\n    model(x).sum().backward()\n"
     )
     target = load(TargetSpec(spec="net.py"))
-    assert [tuple(tensor.shape) for tensor in target.batch.tensors()] == [(1, 1, 784)]
+    assert [tuple(tensor.shape) for tensor in target.batch.tensors()] == [(16, 1, 784)]
     assert any("MNIST" in note for note in map(str, target.info.notes))
 
 

@@ -24,13 +24,17 @@ def announcement(choice: Choice, command: str = "") -> Note:
     return Note(subject=choice.subject, code="guessed", text=f"guessed {choice.value}{reason}{how}")
 
 
-def choice_of(guess: InputGuess, forward: Forward) -> Choice:
-    """The inputs of `guess` with the names of `forward`, and the sizes that the model states."""
+def choice_of(guess: InputGuess, forward: Forward, batch_at: str = "") -> Choice:
+    """The inputs of `guess` with the names of `forward`, and the sizes that the model states.
+
+    `batch_at`: the line of a training program that states their batch size.
+    """
     names = list(forward.positional)
     listed = ", ".join(
         _named(text, names[index] if index < len(names) else None) for index, text in enumerate(guess.texts)
     )
-    reasons = [*_reasons(guess), *([guess.doubt] if guess.doubt else [])]
+    stated = [f"in the batch of {batch_at}"] if batch_at else []
+    reasons = [*_reasons(guess), *stated, *([guess.doubt] if guess.doubt else [])]
     return Choice(subject="inputs", value=listed or "none", why="; ".join(reasons))
 
 

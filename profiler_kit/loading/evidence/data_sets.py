@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -16,19 +16,15 @@ from profiler_kit.loading.evidence.announcements import input_note
 from profiler_kit.loading.evidence.model_calls import MAX_CALLS, UNKNOWN, batch_of, value_of
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject, without_names
+from profiler_kit.loading.evidence.training_batch import data_modules, in_size, in_training_batch, training_batch
 from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.inputs import InputText, text_of
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.imports import imported_files
 from profiler_kit.loading.program.names import all_nodes, argument, assigned, calls_in, last_name
 from profiler_kit.loading.program.places import ancestors
-from profiler_kit.loading.program.reading import parsed
-from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.records.notes import Note
 
 MAX_DATA_SETS: Final = 3  # documents whose data sets are tried
-MAX_DATA_MODULES: Final = 6  # files that a script imports and that may load its data
-MAX_BATCH: Final = 4096
 # (channels, height, width) of the images of torchvision.datasets, from https://pytorch.org/vision/stable/datasets.html and
 # the papers that it names. ImageFolder and ImageNet have images of any size, which the usual recipe crops to 224.
 IMAGES: Final[dict[str, tuple[int, int, int]]] = {
@@ -45,11 +41,10 @@ _RESIZES: Final = ("Resize", "Scale")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class DataSetUse:
-    """A data set that a document loads: its name, the shape of one image, the batch size of its loader, and the line."""
+    """A data set that a document loads: its name, the shape of one image, and the line."""
 
     name: str
     shape: tuple[int, int, int]
-    batch: int | None
     document: Document
     line: int
 
@@ -61,15 +56,15 @@ class DataSetUse:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSetLoop:
-    """A training loop over a data set: named texts for one example, the size of its batches or 1, and the use."""
+    """A training loop over a data set: named texts for one example, and the use."""
 
     texts: tuple[InputText, ...]
     use: DataSetUse
-    size: int
 
     def note(self, texts: tuple[InputText, ...]) -> Note:
         """The note that announces the inputs `texts`."""
-        size = f" in batches of {self.size}" if self.size > 1 else ""
+        batch = texts[0].shape[0]
+        size = f" in batches of {batch}" if batch != self.texts[0].shape[0] else ""
         training = f"the training on {self.use.name}{size} at {self.use.where}"
         return input_note(f"{' '.join(map(str, texts))}, from {training}")
 
@@ -82,7 +77,7 @@ def from_data_set(subject: Subject) -> Evidence | None:
         guess = subject.guess(loop.texts)
         if not isinstance(guess, InputGuess) or not _is_same_example(loop.texts, guess.texts):
             continue
-        texts = _in_batches(guess.texts, loop.size) if loop.size > 1 else guess.texts  # which may need two examples
+        texts = in_training_batch(subject, guess.texts)
         batch, _ = subject.create(texts)
         return Evidence(
             value=batch, where=loop.use.where, strength="derived", source="data_set", notes=(loop.note(texts),),
@@ -93,8 +88,9 @@ def from_data_set(subject: Subject) -> Evidence | None:
 
 def data_set_batches(subject: Subject) -> Iterator[Evidence]:
     """Batches of the data sets that the user's files load, which may not fit forward."""
+    batch = training_batch(subject)
     for loop in _loops(subject, ("input",)):
-        texts = _in_batches(without_names(loop.texts), loop.size)
+        texts = in_size(without_names(loop.texts), batch.size if batch is not None else 1)
         value, notes = subject.created_in_size(texts), (loop.note(texts),)
         yield Evidence(value=value, where=loop.use.where, strength="derived", source="data_set", notes=notes)
 
@@ -110,14 +106,13 @@ def _loops(subject: Subject, names: tuple[str, ...]) -> list[DataSetLoop]:
 def _all_loops(subject: Subject, names: tuple[str, ...]) -> Iterator[DataSetLoop]:
     for document in subject.documents:
         uses = (
-            data_set_use(d, partial(value_of, subject, d, bindings={})) for d in (document, *_data_modules(document))
+            data_set_use(d, partial(value_of, subject, d, bindings={})) for d in (document, *data_modules(document))
         )
         use = next(filter(None, uses), None)
         if use is None:
             continue
-        size = use.batch if document.kind == "target" and use.batch is not None and use.batch <= MAX_BATCH else 1
         texts: tuple[InputText, ...] = (InputText(name=names[0], shape=(1, *use.shape)),)
-        yield DataSetLoop(texts=_prepared(subject, document, use, names) or texts, use=use, size=size)
+        yield DataSetLoop(texts=_prepared(subject, document, use, names) or texts, use=use)
 
 
 def _prepared(
@@ -158,10 +153,7 @@ def data_set_use(document: Document, evaluate: Callable[[ast.expr], Any]) -> Dat
     if gray is not None:
         number = evaluate(argument(gray, "num_output_channels", 0) or ast.Constant(value=1))
         channels = number if number in (1, 3) else 1
-    return DataSetUse(
-        name=last_name(use.func), shape=(channels, height, width), batch=_batch_size(calls, evaluate), document=document,
-        line=use.lineno,
-    )  # fmt: skip
+    return DataSetUse(name=last_name(use.func), shape=(channels, height, width), document=document, line=use.lineno)
 
 
 def _transformed_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]) -> tuple[int, int] | None:
@@ -175,47 +167,6 @@ def _transformed_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]
             if isinstance(size, (tuple, list)) and len(size) == 2 and all(type(side) is int for side in size):
                 return size[0], size[1]
     return None
-
-
-def _batch_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]) -> int | None:
-    for call in calls:
-        if last_name(call.func) == "DataLoader":
-            if argument(call, "batch_size") is None:  # DataLoader(dataset, **{"batch_size": 64})
-                options = [evaluate(word.value) for word in call.keywords if word.arg is None]
-                size = next((o["batch_size"] for o in options if isinstance(o, dict) and "batch_size" in o), None)
-                if type(size) is int and size > 0:
-                    return size
-            value = argument(call, "batch_size", 1)
-            size = evaluate(value) if value is not None else None
-            if type(size) is int and size > 0:
-                return size
-    return None
-
-
-def _data_modules(document: Document) -> Iterator[Document]:
-    """The modules of the same repository from which a script imports functions that load its data."""
-    path = document.path
-    if path is None or document.kind not in ("target", "importer"):
-        return
-    root = repository_root(path)
-    called = {
-        node.func.id
-        for node in all_nodes(document.tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    imports = (
-        node
-        for node in document.tree.body
-        if isinstance(node, ast.ImportFrom)
-        and any((alias.asname or alias.name) in called or alias.name == "*" for alias in node.names)
-    )
-    for file in islice(
-        (file for node in imports for file in sorted(imported_files(node, path, root))), MAX_DATA_MODULES
-    ):
-        text = file.read_text(encoding="utf-8", errors="replace")
-        tree = parsed(text) if "DataLoader" in text else None
-        if tree is not None:
-            yield Document(tree=tree, text=text, path=file, kind="importer")
 
 
 def _data_name(target: ast.expr) -> str | None:
@@ -237,13 +188,4 @@ def _is_same_example(example: tuple[InputText, ...], texts: tuple[InputText, ...
     """Whether `texts` have the shapes of `example`, the batch size aside: the data set fits the model."""
     return len(example) <= len(texts) and all(
         a.shape[1:] == b.shape[1:] and a.is_whole == b.is_whole for a, b in zip(example, texts, strict=False)
-    )
-
-
-def _in_batches(texts: tuple[InputText, ...], size: int) -> tuple[InputText, ...]:
-    """`texts` of one example (or two, for batch normalization) in a batch of `size`."""
-    common = next((text.shape[0] for text in texts if text.shape), None)
-    return tuple(
-        replace(text, shape=(size, *text.shape[1:])) if text.shape and text.shape[0] == common else text
-        for text in texts
     )

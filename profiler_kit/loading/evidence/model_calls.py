@@ -90,13 +90,15 @@ def batch_of(subject: Subject, call: ModelCall, bindings: Mapping[str, Any]) -> 
     return batch if all(map(_is_input, batch.values())) else None
 
 
-def value_of(subject: Subject, document: Document, node: ast.expr, bindings: Mapping[str, Any]) -> Any:
-    """The value of an expression of `document`; `UNKNOWN` if it has none."""
+def value_of(
+    subject: Subject, document: Document, node: ast.expr, bindings: Mapping[str, Any], at: ast.expr | None = None
+) -> Any:
+    """The value of an expression of `document`, or of a new one at the place of the node `at`; `UNKNOWN` if it has none."""
     if isinstance(node, ast.Constant):
         return node.value
     assert subject.source is not None
     try:
-        return subject.source.evaluator.value(place_of(document, node), node, bindings)
+        return subject.source.evaluator.value(place_of(document, at or node), node, bindings)
     except (EvaluationError, KeyError):
         return UNKNOWN  # other evidence follows
 

@@ -9,23 +9,26 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from torch import Tensor
+
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.announcements import NO_GUESS_HINT, announcement, choice_of, input_note
 from profiler_kit.loading.evidence.data_sets import from_data_set
-from profiler_kit.loading.evidence.input_check import named_texts
+from profiler_kit.loading.evidence.input_check import input_texts, named_texts
 from profiler_kit.loading.evidence.model_calls import from_model_call
 from profiler_kit.loading.evidence.record import Evidence, Provider
 from profiler_kit.loading.evidence.recorded_run import from_run
 from profiler_kit.loading.evidence.stated import from_caller, from_example, from_loader, from_options, from_recipe
 from profiler_kit.loading.evidence.subject import Subject, without_names
+from profiler_kit.loading.evidence.training_batch import in_training_batch, training_batch
 from profiler_kit.loading.input_search.facts import facts_of
 from profiler_kit.loading.input_search.outcomes import Failure, InputGuess, NoFitError, NoGuess
 from profiler_kit.loading.input_search.proposals import data_inputs
 from profiler_kit.loading.inputs import parse_inputs
 from profiler_kit.loading.scripts.import_errors import missing_module
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
-from profiler_kit.meta.batch import Batch, resized
+from profiler_kit.meta.batch import Batch, batch_size, resized
 from profiler_kit.records.notes import Choice
 from profiler_kit.user_code.locations import display_path, one_line_message
 
@@ -56,11 +59,14 @@ def from_search(subject: Subject) -> Evidence:
             texts = named_texts(guess.texts, subject.forward)
             raise NoFitError(message, where=where, hint=NO_GUESS_HINT, failure=guess.failure, texts=texts)
         raise TargetError(message, where=where, hint=NO_GUESS_HINT)
-    options = tuple(map(str, guess.texts))
     if not subject.spec.allow_guess:
+        options = tuple(map(str, guess.texts))
         raise TargetError(message, where=where, hint=f"set it: {next_command(subject.spec, inputs=options)}")
-    batch, _ = subject.create(guess.texts)
-    choice = choice_of(guess, subject.forward)
+    texts = in_training_batch(subject, guess.texts) if not guess.doubt else guess.texts
+    stated = training_batch(subject) if texts != guess.texts else None
+    options = tuple(map(str, texts))
+    batch, _ = subject.create(texts)
+    choice = choice_of(replace(guess, texts=texts), subject.forward, stated.where if stated is not None else "")
     command = next_command(subject.spec, inputs=options)
     return _searched(subject, batch, choice, command, pinned=options)
 
@@ -119,9 +125,23 @@ def find_inputs(subject: Subject) -> Evidence:
     assert evidence is not None  # the search raises
     size = subject.size(evidence.value)
     if size is None:
-        return evidence
+        return _in_training_batch(subject, evidence) if evidence.source == "evidence" else evidence
     notes = evidence.notes
     if evidence.loader is not None:
         replaced = f"the batch size of {evidence.loader.name}, whose other batches are not used"
         notes += (input_note(f"--batch {size} replaces {replaced}"),)
     return replace(evidence, value=resized(evidence.value, size), notes=notes, loader=None)
+
+
+def _in_training_batch(subject: Subject, evidence: Evidence) -> Evidence:
+    """The example of a call outside of a training program, in the batch of the training program, if forward runs with it."""
+    training = training_batch(subject)
+    if training is None or batch_size(evidence.value) not in (1, 2):
+        return evidence
+    value = resized(evidence.value, training.size)
+    texts = named_texts(input_texts(value, subject.forward), subject.forward)
+    has_data = all(isinstance(item, Tensor) for item in value.values())
+    if not has_data or not subject.runs(texts):
+        return evidence
+    note = input_note(f"{' '.join(map(str, texts))} in the batch of {training.where}")
+    return replace(evidence, value=value, notes=(*evidence.notes, note))

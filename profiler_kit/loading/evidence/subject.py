@@ -21,7 +21,7 @@ from profiler_kit.loading.evidence.announcements import input_note
 from profiler_kit.loading.evidence.loader import Loader
 from profiler_kit.loading.input_search.layers import first_embedding
 from profiler_kit.loading.input_search.meta_run import MetaRunner
-from profiler_kit.loading.input_search.outcomes import InputGuess, NoFitError, NoGuess
+from profiler_kit.loading.input_search.outcomes import Failure, InputGuess, NoFitError, NoGuess
 from profiler_kit.loading.input_search.search import marked_arguments, search_inputs
 from profiler_kit.loading.inputs import DTYPES, InputText, build_arguments
 from profiler_kit.loading.messages import reports
@@ -124,6 +124,10 @@ class Subject:
         except TargetError:
             return None
 
+    def runs(self, texts: tuple[InputText, ...]) -> bool:
+        """Whether forward runs on meta tensors with inputs like `texts`."""
+        return self._failure_with(texts, self.name) is None
+
     def check_fit(self, texts: tuple[InputText, ...], where: str) -> None:
         """Raise NoFitError if the arguments may change and forward fails with inputs like `texts`, whose names are set.
 
@@ -131,15 +135,19 @@ class Subject:
         """
         if not self.may_change or self.meta_model is None:
             return
-        args, kwargs = marked_arguments(texts)
-        with self.user_code(where):
-            runner = MetaRunner(meta_copy(self.meta_model), seed=self.spec.seed, needs_batch=False)
-            failure = runner.run(args, kwargs).failure
+        failure = self._failure_with(texts, where)
         if failure is None or failure.needs_values or reports(failure.error, "single_row"):
             return
         message = f"{self.forward} raised {one_line_message(failure.error)}"
         hint = "pass other arguments with --kw NAME=VALUE"
         raise NoFitError(message, where=where, hint=hint, failure=failure, texts=texts, is_searched=False)
+
+    def _failure_with(self, texts: tuple[InputText, ...], where: str) -> Failure | None:
+        assert self.meta_model is not None
+        args, kwargs = marked_arguments(texts)
+        with self.user_code(where):
+            runner = MetaRunner(meta_copy(self.meta_model), seed=self.spec.seed, needs_batch=False)
+            return runner.run(args, kwargs).failure
 
     @property
     def documents(self) -> tuple[Document, ...]:

@@ -7,18 +7,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Final, Literal
 
 from profiler_kit.loading.program.code_blocks import CodeBlock, docstring_blocks, markdown_blocks
-from profiler_kit.loading.program.imports import TargetNames
+from profiler_kit.loading.program.imports import TargetNames, computes_imports, files_imported_by
 from profiler_kit.loading.program.names import all_nodes, calls_in
 from profiler_kit.loading.program.reading import parsed, parsed_leniently
 from profiler_kit.loading.program.repository import local_sources, repository_root
+from profiler_kit.user_code.locations import is_user_code
 
 DocumentKind = Literal["target", "importer", "docstring", "readme"]
 
 MAX_IMPORTERS: Final = 40
+MAX_BUILDERS: Final = 4  # importers of the target whose own importers are read
+_TRAINING: Final = (".backward(", "def training_step(")
 MAX_READMES: Final = 4
 MAX_README_BYTES: Final = 400_000
 READMES: Final = ("README.md", "README.rst", "README.txt", "README", "readme.md", "Readme.md")
@@ -52,10 +56,44 @@ def find_documents(file: Path, tree: ast.Module) -> tuple[Document, ...]:
 
     At most `MAX_IMPORTERS` importers are read, the nearest first. Files that do not parse are left out.
     """
-    text = file.read_text(encoding="utf-8", errors="replace")
+    text = _text(file)
     target = Document(tree=tree, text=text, path=file, kind="target")
     root = repository_root(file)
-    return (target, *_importers(file, root), *_docstrings(file, tree), *_readmes(file, tree, root))
+    importers = tuple(_importers(file, root))
+    is_alone = _trains(text) or not is_user_code(str(file))
+    programs = () if is_alone else tuple(_programs_around((target, *importers), root))
+    return (target, *importers, *programs, *_docstrings(file, tree), *_readmes(file, tree, root))
+
+
+def _trains(text: str) -> bool:
+    return any(word in text for word in _TRAINING)
+
+
+def _programs_around(documents: tuple[Document, ...], root: Path) -> Iterator[Document]:
+    """Programs that train, and reach the target over one more file of the repository than `documents`.
+
+    They import a file that builds the model, such as a table of models, or run its training. Or a file that builds the model
+    imports them: a trainer.
+    """
+    known = {document.path for document in documents}
+    over = (
+        other
+        for document in documents[1 : MAX_BUILDERS + 1]
+        if document.path is not None
+        for other in importers_of(document.path)
+        if _trains(document.text) or _trains(other.text)
+    )
+    trainers = (
+        Document(tree=tree, text=text, path=file, kind="importer")
+        for document in documents
+        for file in sorted(files_imported_by(document.tree, document.path, root))
+        if file not in known and _trains(text := _text(file))
+        if (tree := parsed_leniently(text)) is not None
+    )
+    for document in chain(over, trainers):
+        if document.path not in known:
+            known.add(document.path)
+            yield document
 
 
 @lru_cache(maxsize=16)
@@ -73,7 +111,8 @@ def _importers(file: Path, root: Path) -> Iterator[Document]:
         if count == MAX_IMPORTERS:
             return
         is_own_package = path.name == "__init__.py" and path.parent in file.parents
-        if is_own_package or not _may_import(source, path, mentions, names):
+        imports_by_name = computes_imports(source) and _names_module(file.stem, source, path, root)
+        if is_own_package or not (imports_by_name or _may_import(source, path, mentions, names)):
             continue
         importer = parsed_leniently(source)
         if importer is not None and names.are_imported(importer, path):
@@ -91,6 +130,12 @@ def _may_import(source: str, path: Path, mentions: re.Pattern[str], names: Targe
     return False
 
 
+def _names_module(module: str, source: str, path: Path, root: Path) -> bool:
+    """Whether a program, or a line of a README that runs it, names a module that it imports by a computed name."""
+    lines = (line for readme in _readme_files(path, root) for line in _text(readme).splitlines() if path.name in line)
+    return any(re.search(rf"\b{re.escape(module)}\b", text) for text in (source, *lines))
+
+
 def _docstrings(file: Path, tree: ast.Module) -> Iterator[Document]:
     for node in all_nodes(tree):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
@@ -103,16 +148,25 @@ def _readmes(file: Path, tree: ast.Module, root: Path) -> Iterator[Document]:
     if not names:
         return
     mentions = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
+    for readme in _readme_files(file, root):
+        for block in (block for block in markdown_blocks(_text(readme)) if mentions.search(block.text)):
+            yield from _document(block, readme, "readme", 0)
+
+
+def _readme_files(file: Path, root: Path) -> Iterator[Path]:
+    """The READMEs in the folders from that of `file` to `root`, at most `MAX_READMES`."""
     count = 0
     for folder in (file.parent, *file.parents):
         readme = next((folder / name for name in READMES if (folder / name).is_file()), None)
         if readme is not None and count < MAX_READMES and readme.stat().st_size <= MAX_README_BYTES:
             count += 1
-            blocks = markdown_blocks(readme.read_text(encoding="utf-8", errors="replace"))
-            for block in (block for block in blocks if mentions.search(block.text)):
-                yield from _document(block, readme, "readme", 0)
+            yield readme
         if folder == root:
             return
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def _document(block: CodeBlock, path: Path, kind: DocumentKind, first_line: int) -> Iterator[Document]:

@@ -4,11 +4,42 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
-from profiler_kit.loading.program.names import STAR, all_nodes, defined_names, dotted_name
+from profiler_kit.loading.program.names import (
+    STAR,
+    all_nodes,
+    assigned,
+    attributes_read,
+    defined_names,
+    dotted_name,
+    last_name,
+)
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import MAX_LEVELS
+
+_IMPORT_FUNCTIONS: Final = ("import_module", "__import__")
+
+
+def computes_imports(source: str) -> bool:
+    """Whether a text may import modules by a computed name."""
+    return any(f"{name}(" in source for name in _IMPORT_FUNCTIONS)
+
+
+@lru_cache(maxsize=64)
+def computed_imports(tree: ast.AST) -> dict[str, frozenset[str]]:
+    """The variables that hold a module whose name is computed, with the attributes that are read from them.
+
+    ``module = importlib.import_module(args.model)``, ``module.get_model(10)``.
+    """
+    modules = {
+        target.id
+        for target, value in (pair for node in all_nodes(tree) for pair in assigned(node))
+        if isinstance(target, ast.Name) and isinstance(value, ast.Call) and last_name(value.func) in _IMPORT_FUNCTIONS
+    }
+    return {module: frozenset(attributes_read(tree, module)) for module in modules}
 
 
 def imported_origins(tree: ast.AST) -> dict[str, str]:
@@ -24,7 +55,7 @@ def imported_origins(tree: ast.AST) -> dict[str, str]:
             module = "." * node.level + (node.module or "")
             for alias in node.names:
                 origins[alias.asname or alias.name] = f"{module}.{alias.name}"
-    return origins
+    return {**dict.fromkeys(computed_imports(tree), _IMPORT_FUNCTIONS[0]), **origins}
 
 
 def origin_of(node: ast.AST, origins: Mapping[str, str]) -> str | None:
@@ -59,6 +90,13 @@ def imported_files(node: ast.AST, importer: Path, root: Path) -> set[Path]:
         return set()
     level = node.level if isinstance(node, ast.ImportFrom) else 0
     return {file for name in names for file in module_files(name, level, importer) if file.is_relative_to(root)}
+
+
+def files_imported_by(tree: ast.Module, path: Path | None, root: Path) -> set[Path]:
+    """The files of the repository that the import statements of the file `path` may import."""
+    return (
+        {file for node in all_nodes(tree) for file in imported_files(node, path, root)} if path is not None else set()
+    )
 
 
 def _submodule(node: ast.ImportFrom, name: str) -> str:
@@ -106,6 +144,9 @@ class TargetNames:
                         names.append(
                             (node.lineno, alias.asname or alias.name, self._name_in_target(node, alias.name, importer))
                         )
+        names += [
+            (0, module, "") for module, read in computed_imports(tree).items() if read and read <= self._defined()
+        ]
         return sorted(names, key=lambda entry: -entry[0]), imports_all
 
     def _exports_target(self, file: Path | None) -> bool:

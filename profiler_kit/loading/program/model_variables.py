@@ -134,9 +134,23 @@ def model_names(
             if is_model and (wrapped is not None or a.is_alias(names)):
                 names.add(a.name)
         names |= set(_parameters_that_receive(tree, names))
+        makers = _functions_that_return(tree, names)
+        names |= {a.name for a in assignments if a.position == 0 and makers and builds(a.value, makers, classes)}
         if len(names) == before:
             break
     return frozenset(names)
+
+
+def _functions_that_return(tree: ast.Module, names: set[str]) -> frozenset[str]:
+    """The functions and methods of `tree` that return a variable of `names`, also in conversions."""
+    functions = (node for node in all_nodes(tree) if isinstance(node, ast.FunctionDef))
+    return frozenset(
+        function.name
+        for function in functions
+        for node in all_nodes(function)
+        if isinstance(node, ast.Return) and node.value is not None
+        if any(dotted_name(inner) in names for inner in inner_models(node.value))
+    )
 
 
 def _returned_by_methods(tree: ast.Module) -> set[str]:
@@ -199,7 +213,8 @@ def _is_other_class(value: ast.expr, classes: frozenset[str]) -> bool:
     calls = [
         inner for inner in inner_models(value, classes) if isinstance(inner, ast.Call) and not is_conversion(inner)
     ]
-    return bool(calls) and all(last_name(call.func)[:1].isupper() for call in calls)
+    is_wrapper = any(dotted_name(inner) in CONVENTIONAL for inner in inner_models(value, classes))
+    return bool(calls) and not is_wrapper and all(last_name(call.func)[:1].isupper() for call in calls)
 
 
 def _parameters_that_receive(tree: ast.Module, names: set[str]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from profiler_kit.foreign import has_class
 from profiler_kit.loading.program.callees import calls_of
 from profiler_kit.loading.program.documents import Document, importers_of
+from profiler_kit.loading.program.imports import computed_imports
 from profiler_kit.loading.program.names import (
     BUILTINS,
     STAR,
@@ -23,7 +24,9 @@ from profiler_kit.loading.program.names import (
     all_nodes,
     argument,
     bound_names,
+    calls_in,
     default_of,
+    dotted_name,
     parameter_names,
     used_names,
 )
@@ -166,6 +169,10 @@ class Evaluator:
         document = place.document
         facts = facts_of(document.tree)
         is_target = document.kind == "target"
+        if document.kind == "importer":
+            modules = computed_imports(document.tree).items()
+            of_target = (name for name, read in modules if read and read <= vars(self.module).keys())
+            bindings = {**dict.fromkeys(of_target, self.module), **bindings}
         base = (
             dict(vars(self.module))
             if document.kind in ("target", "docstring")
@@ -307,6 +314,19 @@ class Evaluator:
         owner_text = f"{owner.name}.{function.name}" if owner is not None else function.name
         raise EvaluationError(f"{name} of {owner_text}() has no default, and no call passes it", where)
 
+    def _passed_to_method(
+        self, document: Document, function: FunctionNode, owner: ast.ClassDef, name: str
+    ) -> Iterator[tuple[Place, ast.expr]]:
+        """The arguments that the methods of `owner` pass for the parameter `name` of another one: ``self.step(batch, loss)``."""
+        positional = [p.arg for p in (*function.args.posonlyargs, *function.args.args)][1:]
+        position = positional.index(name) if name in positional else None
+        for method in (node for node in owner.body if isinstance(node, FunctionNode) and node is not function):
+            instance = method.args.args[0].arg if method.args.args else None
+            for call in calls_in(method):
+                passed = argument(call, name, position)
+                if passed is not None and dotted_name(call.func) == f"{instance}.{function.name}":
+                    yield place_of(document, call), passed
+
     def _passed(
         self, document: Document, function: FunctionNode, owner: ast.ClassDef | None, name: str, depth: int
     ) -> Iterator[tuple[Place, ast.expr]]:
@@ -315,6 +335,7 @@ class Evaluator:
         In files that do not import that document only for a parameter of the place itself (`depth` 0).
         """
         if owner is not None and function.name != "__init__":
+            yield from self._passed_to_method(document, function, owner, name)
             return
         called = owner.name if owner is not None else function.name
         positional = [p.arg for p in (*function.args.posonlyargs, *function.args.args)][owner is not None :]

@@ -23,7 +23,7 @@ from profiler_kit.loading.training_step.losses import (
     main_output,
 )
 from profiler_kit.loading.training_step.output_losses import is_output_path, loss_in_output, select_loss
-from profiler_kit.loading.training_step.script_loss import ScriptLoss
+from profiler_kit.loading.training_step.script_loss import ScriptLoss, loss_kinds
 from profiler_kit.meta.batch import Batch, map_tensors, tensors_in
 from profiler_kit.records.notes import Certainty, Choice, Note
 from profiler_kit.user_code.locations import type_with_article, user_errors
@@ -95,8 +95,22 @@ class Objective:
                 )
             text = f"the training step at {script.where} does not run here ({fitted}), so it is not used"
             failure = failure or (Note(subject="loss", text=text),)
-        settled = self._default(output, batch, labels)
+        settled = self._of_kind(output, batch, labels) or self._default(output, batch, labels)
         return replace(settled, notes=settled.notes + failure)
+
+    def _of_kind(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Objective | None:
+        """The first loss of torch that a training step computes which does not run here; None if none fits the output.
+
+        It is derived if the step itself calls it, and no other one; else assumed.
+        """
+        for script in self.scripts:
+            kinds, is_direct = loss_kinds(script)
+            name = next((kind for kind in kinds if replace(self, name=kind)._runs(output, batch, labels)), None)
+            if name is not None:
+                note = Note(subject="loss", text=f"{name}, which the training step at {script.where} computes")
+                certainty: Certainty = "derived" if is_direct and len(kinds) == 1 else "assumed"
+                return replace(self, name=name, notes=(*self.notes, note), where=script.where, certainty=certainty)
+        return None
 
     def _default(self, output: object, batch: Batch, labels: tuple[Any, ...]) -> Objective:
         own = loss_in_output(output)

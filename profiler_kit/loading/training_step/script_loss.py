@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from profiler_kit.errors import TargetError
+from profiler_kit.loading.program.names import calls_in, last_name
+from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.training_step.labels import Example, Label, LabelTrial, labels_for_loss
-from profiler_kit.loading.training_step.losses import main_output
+from profiler_kit.loading.training_step.losses import LOSS_NAMES, main_output
 from profiler_kit.loading.training_step.step_code import OUTPUT
 from profiler_kit.meta.batch import Batch, map_tensors, tensors_in
 from profiler_kit.meta.copies import meta_copy
@@ -191,6 +193,19 @@ def compile_loss(
     module = ast.Module(body=[ast.copy_location(function, place)], type_ignores=[])
     compiled = compile(ast.fix_missing_locations(module), filename, "exec")
     return next(constant for constant in compiled.co_consts if isinstance(constant, CodeType))
+
+
+def loss_kinds(script: ScriptLoss) -> tuple[tuple[str, ...], bool]:
+    """(the losses of torch that a training step computes, whether it calls them itself, and not in its own criterion)."""
+    named = [LOSS_NAMES.get(name) for name in script.code.co_names]
+    called: list[str | None] = []
+    for value in script.constants.values():
+        definition = type(value) if isinstance(value, nn.Module) else value
+        own = LOSS_NAMES.get(getattr(definition, "__name__", ""))
+        named += [own]
+        if own is None and callable(definition):
+            called += [LOSS_NAMES.get(last_name(call.func)) for call in calls_in(source_tree(definition))]
+    return tuple(dict.fromkeys(kind for kind in (*named, *called) if kind is not None)), not any(called)
 
 
 _MODEL = "model"

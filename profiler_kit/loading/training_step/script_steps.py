@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelUse, trains
 from profiler_kit.loading.program.names import (
-    all_nodes,
     bound_names,
     calls_in,
     dotted_name,
@@ -233,14 +232,12 @@ def _bindings(names: frozenset[str], model: nn.Module) -> dict[str, Any]:
 
 
 def _is_called(name: str, code: StepCode, *, directly: bool = False) -> bool:
-    """Whether `code` calls `name` or, unless `directly`, one of its attributes."""
-    return any(
-        isinstance(node, ast.Call)
-        and (text := dotted_name(node.func) or "")
-        and (text if directly else text.partition(".")[0]) == name
-        for statement in (*code.statements, code.loss)
-        for node in all_nodes(statement)
-    )
+    """Whether `code` calls `name` or, unless `directly`, an attribute of it that tensors do not have."""
+    calls = (call for statement in (*code.statements, code.loss) for call in calls_in(statement))
+    for head, _, attribute in ((dotted_name(call.func) or "").partition(".") for call in calls):
+        if head == name and (not attribute if directly else not (attribute and hasattr(Tensor, attribute))):
+            return True
+    return False
 
 
 def _reads(statements: list[ast.stmt], name: str) -> bool:

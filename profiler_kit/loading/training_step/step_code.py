@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -70,11 +69,33 @@ class StepCode:
 
 def find_step_codes(tree: ast.Module, names: frozenset[str], decide: Decide) -> Iterator[StepCode]:
     """The training steps in `tree` whose loss depends on one call of the model, which is in a variable of `names`."""
-    for node in calls_in(tree):
-        loss = _backward_loss(node)
-        code = _step_code(loss, node, tree, names, decide) if loss is not None else None
+    losses: list[tuple[ast.expr, ast.expr]] = [
+        (loss, call) for call in calls_in(tree) if (loss := _backward_loss(call)) is not None
+    ]
+    losses += [(loss, loss) for loss in _returned_losses(tree)]
+    wrapper = {"self"} if _is_wrapped(tree, names) else set()
+    for loss, node in losses:
+        code = _step_code(loss, node, tree, names | wrapper, decide)
         if code is not None:
             yield code
+
+
+def _returned_losses(tree: ast.Module) -> Iterator[ast.expr]:
+    """What ``training_step`` of a Lightning module returns: the loss, or that of a dict."""
+    steps = (node for node in all_nodes(tree) if isinstance(node, ast.FunctionDef) and node.name == "training_step")
+    for node in (inner for step in steps for inner in all_nodes(step)):
+        if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
+            items = zip(node.value.keys, node.value.values, strict=True)
+            yield from (value for key, value in items if getattr(key, "value", None) == "loss")
+        elif isinstance(node, ast.Return) and node.value is not None:
+            yield node.value
+
+
+def _is_wrapped(tree: ast.Module, names: frozenset[str]) -> bool:
+    """Whether ``forward`` of a class returns the output of the model, so that a call of ``self`` is one of the model."""
+    functions = (node for node in all_nodes(tree) if isinstance(node, ast.FunctionDef) and node.name == "forward")
+    returned = (node.value for function in functions for node in all_nodes(function) if isinstance(node, ast.Return))
+    return any(isinstance(value, ast.Call) and dotted_name(value.func) in names for value in returned)
 
 
 def find_called_losses(tree: ast.Module, names: frozenset[str], decide: Decide) -> Iterator[StepCode]:
@@ -127,7 +148,7 @@ def _path(statement: ast.stmt, tree: ast.Module) -> _Path:
 
 
 def _step_code(
-    loss: ast.expr, call: ast.Call, tree: ast.Module, names: frozenset[str], decide: Decide
+    loss: ast.expr, call: ast.expr, tree: ast.Module, names: frozenset[str], decide: Decide
 ) -> StepCode | None:
     statement = next(node for node in ancestors(tree, call) if isinstance(node, ast.stmt))
     path = _path(statement, tree)
@@ -264,9 +285,8 @@ class _Step:
                 changes[field_name] = [self.rewritten(item) if isinstance(item, ast.AST) else item for item in value]
         if all(_is_same(getattr(node, key), value) for key, value in changes.items()):
             return node
-        changed = copy.copy(node)
-        for key, value in changes.items():
-            setattr(changed, key, value)
+        # not a copy, which would keep the nodes below the old one (`all_nodes`)
+        changed = ast.copy_location(type(node)(**dict(ast.iter_fields(node)) | changes), node)
         if isinstance(node, ast.stmt):
             self.originals[changed] = node
         return changed
