@@ -24,7 +24,6 @@ from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
 
-AGAIN = "default (again)"
 MEMORY_LIMIT: Final = "memory_limit"
 
 # Further axes for devices without cuDNN. On a CPU channels_last comes last: oneDNN's only weight gradient in NHWC is its

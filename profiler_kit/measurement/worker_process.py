@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -49,13 +49,12 @@ def spawn_worker(
     job: Saved,
     folder: Path,
     *,
-    launcher: Sequence[str] = (),
     talks: bool = False,
     on_progress: OnProgress = ignore_progress,
 ) -> Iterator[process.Child]:
     """Run ``python -m profiler_kit.worker.MODULE`` on `job`; leaving the block terminates the process and its children.
 
-    `launcher` is the command of a program that runs the worker, such as a profiler. `talks` opens a pipe to its stdin.
+    `talks` opens a pipe to its stdin.
     `on_progress` is called with its progress. Raises KitError if the process cannot be started.
     """
     file = folder / JOB_FILE
@@ -66,9 +65,9 @@ def spawn_worker(
         if progress is not None:
             on_progress(progress)
 
-    argv = [*launcher, sys.executable, "-m", _module_name(module), str(file)]
+    argv = [sys.executable, "-m", _module_name(module), str(file)]
     with process.start_child(
-        process.ending_with_parent(argv) if launcher else argv,
+        argv,
         env=_environment(),
         accepts_line=talks,
         log=folder / "log.txt",
@@ -84,14 +83,13 @@ def run_worker(
     result: type[Result],
     *,
     timeout_s: float,
-    launcher: Sequence[str] = (),
     on_progress: OnProgress = ignore_progress,
 ) -> tuple[Result | None, process.Outcome]:
     """The result of the worker `module` and the outcome of its process; the result is None if it left none.
 
     The process is terminated after `timeout_s` seconds.
     """
-    with spawn_worker(module, job, folder, launcher=launcher, on_progress=on_progress) as child:
+    with spawn_worker(module, job, folder, on_progress=on_progress) as child:
         outcome = child.finish(timeout_s)
     return read_result(folder, result), outcome
 

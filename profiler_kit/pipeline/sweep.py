@@ -38,7 +38,6 @@ PATTERN: Final = re.compile(r"[*?\[]")
 DEFAULT_TASK_TIMEOUT_S: Final = 1800.0
 MAX_NAME_CHARS: Final = 80
 LOCK_S: Final = 1.0  # to wait for a sweep that was just killed to disappear
-ENGINES: Final = ("local", "ray")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,11 +150,6 @@ def own_command(*words: str) -> list[str]:
     return [sys.executable, "-c", f"{path}; {_WITH_PARENT}; from profiler_kit.cli import entry; entry()()", *words]
 
 
-def ending_with_parent(argv: Sequence[str]) -> list[str]:
-    """The command of a process that becomes the program `argv`, and that ends with this process."""
-    return [sys.executable, "-c", f"import os, sys; {_WITH_PARENT}; os.execvp(sys.argv[1], sys.argv[1:])", *argv]
-
-
 def child_environment(*paths: str) -> dict[str, str]:
     """This process's environment, with PYTHONPATH set to this installation of the package followed by `paths`."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [_PACKAGE_PARENT, *paths]))}

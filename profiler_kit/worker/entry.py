@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -20,23 +19,17 @@ from profiler_kit.user_code.locations import exit_message, one_line_message, use
 Job = TypeVar("Job")
 
 
-def serve(kind: type[Job], work: Callable[[Job, OnProgress], Saved], *, under_profiler: bool = False) -> NoReturn:
+def serve(kind: type[Job], work: Callable[[Job, OnProgress], Saved]) -> NoReturn:
     """Run `work` on the job in the file given on the command line, write its result, and exit.
 
-    The exit status is 0 whenever a result was written. `under_profiler`: a profiler runs this process and needs a regular
-    exit to finish.
+    The exit status is 0 whenever a result was written.
     """
-    if not under_profiler:
-        process.exit_with_parent()
+    process.exit_with_parent()
     file = Path(sys.argv[1])
     job = from_json(kind, json.loads(file.read_text(encoding="utf-8")), str(file))
     with progress_channel() as on_progress:
         write_result(dumps(work(job, on_progress)), file)
     sys.stderr.flush()
-    if under_profiler and all(
-        thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()
-    ):
-        sys.exit(0)
     os._exit(0)  # threads started by the user's code would keep the process alive
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from profiler_kit.configurations.naming import parse_config
 from profiler_kit.errors import UsageError
-from profiler_kit.measurement.plan import AGAIN, make_plan, with_memory_limit, with_tuning
+from profiler_kit.measurement.plan import make_plan, with_memory_limit, with_tuning
 from profiler_kit.records.configs import Backend, RunConfig
 from profiler_kit.records.notes import Note
 from profiler_kit.records.runs import ConfigRun
@@ -38,7 +38,7 @@ def test_cuda_has_the_nine_valid_configurations_and_the_repetition() -> None:
     assert names == [
         "default", "benchmark", "deterministic", "benchmark+deterministic",
         "no-tf32", "benchmark+no-tf32", "deterministic+no-tf32", "benchmark+deterministic+no-tf32",
-        "cudnn-off", AGAIN,
+        "cudnn-off", "default (again)",
     ]  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def test_only_keeps_the_order_of_the_plan() -> None:
     assert [c.name for c in make_plan("cudnn", only=["benchmark", "default"]).configs] == [
         "default",
         "benchmark",
-        AGAIN,
+        "default (again)",
     ]
 
 
@@ -101,26 +101,26 @@ def test_only_with_a_configuration_without_effect_is_a_note() -> None:
 
 def test_only_accepts_any_name_and_drops_duplicates() -> None:
     made = make_plan("cudnn", only=["benchmark+batch=2X", "default", "batch=2x+benchmark", "default+benchmark"])
-    assert names(made.configs) == ["default", "benchmark", "benchmark+batch=2x", AGAIN]
+    assert names(made.configs) == ["default", "benchmark", "benchmark+batch=2x", "default (again)"]
     assert made.notes == ()
 
 
 def test_also_adds_to_the_devices_own_and_nothing_twice() -> None:
     made = make_plan("cudnn", also=["benchmark", "channels_last", "channels_last+benchmark", "channels_last"])
     assert len(made.configs) == 9 + 2 + 1
-    assert names(made.configs)[9:] == ["channels_last", "benchmark+channels_last", AGAIN]
+    assert names(made.configs)[9:] == ["channels_last", "benchmark+channels_last", "default (again)"]
 
 
 def test_a_flag_that_the_device_does_not_have_is_left_out_of_a_name() -> None:
     made = make_plan("cudnn", has_tf32=False, only=["default", "no-tf32+channels_last", "no-tf32"])
-    assert names(made.configs) == ["default", "channels_last", AGAIN]
+    assert names(made.configs) == ["default", "channels_last", "default (again)"]
     assert any(note.startswith("no-tf32+channels_last runs as channels_last") for note in map(str, made.notes))
     assert any(note.startswith("Skipped no-tf32:") for note in map(str, made.notes))
 
 
 def test_flags_are_left_out_where_the_model_has_no_op_of_cudnns() -> None:
     made = make_plan("cudnn", uses_cudnn=False, also=["benchmark", "benchmark+no_item"])
-    assert names(made.configs) == ["default", "no_item", AGAIN]
+    assert names(made.configs) == ["default", "no_item", "default (again)"]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_configuration_without_effect_is_a_note(name: str, reason: str) -> Non
 def test_a_cpu_has_optional_configurations(monkeypatch: pytest.MonkeyPatch) -> None:
     threads(monkeypatch, 4)
     made = make_plan("cpu", info=INFO)
-    assert names(made.configs) == ["default", AGAIN]
+    assert names(made.configs) == ["default", "default (again)"]
     assert names(made.optional) == ["amp_bf16", "threads=half", "no_onednn", "channels_last"]
 
 
@@ -165,7 +165,7 @@ def test_optional_configurations_without_effect_are_dropped_silently(monkeypatch
 def test_a_named_configuration_is_not_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     threads(monkeypatch, 4)
     made = make_plan("cpu", info=INFO, also=["threads=1", "amp_bf16"])
-    assert names(made.configs) == ["default", "threads=1", "amp_bf16", AGAIN]
+    assert names(made.configs) == ["default", "threads=1", "amp_bf16", "default (again)"]
     assert names(made.optional) == ["threads=half", "no_onednn", "channels_last"]
 
 
@@ -239,7 +239,7 @@ def test_a_torch_without_cudnn_has_one_configuration_and_one_sentence() -> None:
     asked = make_plan(
         "native", only=["default", "benchmark", "cudnn-off"], also=["no-tf32", "channels_last"], info=INFO
     )
-    assert names(asked.configs) == ["default", "channels_last", AGAIN]
+    assert names(asked.configs) == ["default", "channels_last", "default (again)"]
     assert any(note.startswith("Skipped benchmark, cudnn-off, no-tf32:") for note in map(str, asked.notes))
 
 
