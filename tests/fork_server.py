@@ -232,7 +232,7 @@ def _open_streams(unbuffered: bool) -> None:
         setattr(sys, f"__{name}__", new)
 
 
-def _import_package() -> None:
+def import_package() -> None:
     """Import all of the package: a count or a measurement needs most of it, which takes half a second in each process."""
     sys.path.insert(0, str(PACKAGE.parent))
     for module in pkgutil.walk_packages([str(PACKAGE)], f"{PACKAGE.name}."):
@@ -284,7 +284,7 @@ def main(connection: socket.socket) -> None:
     import torch._dynamo  # every optimizer imports it with its first step
     import torch.profiler  # noqa: F401
 
-    _import_package()
+    import_package()
     gc.collect()
     gc.freeze()  # a fork whose collections visit the objects of the imports copies their pages
 

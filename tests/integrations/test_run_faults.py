@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import inspect
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Final, NoReturn
 
+import fork_server
 import pytest
 import torch  # noqa: F401 the children have it
 
@@ -91,6 +93,7 @@ class Runs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        fork_server.import_package()  # once, and not in each fork
         (folder / "train.py").write_text(PROGRAM)
 
     def status(self, name: str, prepare: Any) -> tuple[int, str]:
@@ -109,6 +112,7 @@ class Runs:
 
     def _run(self, out: Path, prepare: Any) -> NoReturn:
         status = 1
+        gc.freeze()  # collections would copy the pages of all objects
         try:
             file = os.open(out / "log", os.O_CREAT | os.O_WRONLY)
             os.dup2(file, 1)
