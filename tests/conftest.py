@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import os
 import shlex
@@ -33,6 +34,12 @@ settings.load_profile(examples.PROFILE)
 
 
 fork_server.install()
+gc.disable()  # collecting the tests creates objects that all stay, and each garbage collection would visit them
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again."""
+    gc.enable()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
