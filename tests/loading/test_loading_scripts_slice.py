@@ -12,6 +12,7 @@ import pytest
 
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.program.module_slice import slice_module
+from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.progress import progress_to
 from profiler_kit.loading.scripts.import_errors import import_failure
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError
@@ -325,3 +326,18 @@ def test_an_installed_package_that_cannot_be_imported_is_unavailable(
 def test_an_error_in_the_import_of_a_file_of_the_repository_is_raised(opened: Open) -> None:
     with pytest.raises(TargetError, match=r"invalid syntax|expected"):
         opened({"net.py": "from helper import width\n" + NET, "helper.py": "def width(:\n"})
+
+
+def test_a_skipped_name_exists_when_a_script_asks_for_it(opened: Open) -> None:
+    net = "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, width):\n        super().__init__()\n"
+    text = f"{net}def sizes(): return {{'small': 8}}\nTABLE = sizes()\nTABLE['large'] = 16\nOTHER = Net(4)\n"
+    source = opened({"net.py": text, "train.py": "from net import TABLE, Net\nnet = Net(TABLE['large'])\n"})
+    assert "TABLE" not in source.names
+    own = source.names["Net"]
+    document = next(d for d in source.documents if d.kind == "importer")
+    (call,) = (node for node in ast.walk(document.tree) if isinstance(node, ast.Subscript))
+    assert source.evaluator.value(place_of(document, call), call) == 16
+    assert source.names["Net"] is own  # the class exists once
+    assert "OTHER" not in source.names  # others still do not run
+    with pytest.raises(AttributeError, match="'net' has no attribute 'nothing'"):
+        _ = source.module.nothing

@@ -298,3 +298,22 @@ def test_a_failing_function_gives_what_its_result_depends_on(
     classes = ast.copy_location(ast.Attribute(value=net.args[1], attr="classes", ctx=ast.Load()), net)
     with pytest.raises(EvaluationError):  # a part that is not available never looks like a value
         source.evaluator.value(place_of(document, net), classes)
+
+
+@pytest.mark.parametrize(
+    ("files", "width"),
+    [
+        ({"README.md": "python train.py -h\npython train.py --config conf/small.json\n"}, 8),  # the documented command
+        ({}, 16),  # the default one of the repository
+    ],
+)
+def test_a_program_without_its_configuration_gets_that_of_the_repository(
+    opened: Open, files: dict[str, str], width: int
+) -> None:
+    train = (
+        "import argparse, json\nfrom net import Net\np = argparse.ArgumentParser()\n"
+        f"p.add_argument('--config', required={not files})\n"
+        "config = json.load(open(p.parse_args().config))\nnet = Net(config['width'])\n"
+    )
+    configurations = {"conf/small.json": '{"width": 8}', "conf/default.json": '{"width": 16}'}
+    assert value(opened({"net.py": NET, "train.py": train} | configurations | files)).sizes == (width,)

@@ -1,4 +1,4 @@
-"""Command lines that the repository documents: in READMEs and shell scripts."""
+"""Command lines that the repository documents, in READMEs and shell scripts; and the configuration file of its programs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from profiler_kit.loading.program.repository import repository_root
 
 _MAX_SCRIPTS: Final = 40
 _MAX_BYTES: Final = 100_000
+_CONFIGURATIONS: Final = ("config", "configs", "conf", "cfg", "cfgs", "options")
+_SUFFIXES: Final = (".yaml", ".yml", ".json")
+_CONFIGURATION_FILES: Final = tuple(f"*config*{suffix}" for suffix in _SUFFIXES)
 _UNKNOWN: Final = re.compile(r"[$<>{}\[\]*]|\.\.\.|path/to", re.IGNORECASE)  # a reader has to fill these in
 
 
@@ -28,9 +31,31 @@ def documented_words(script: Path) -> tuple[str, ...]:
                 words = tuple(shlex.split(match[1]))
             except ValueError:
                 continue  # an open quotation mark: prose
-            if words and words[0].startswith("-") and not _UNKNOWN.search(match[1]):
+            if (
+                words
+                and words[0].startswith("-")
+                and words[0] not in ("-h", "--help")
+                and not _UNKNOWN.search(match[1])
+            ):
                 return words
     return ()
+
+
+@lru_cache(maxsize=16)
+def configuration_file(script: Path) -> str | None:
+    """The only YAML or JSON file of configurations in the repository, or the only one that is named as the default."""
+    root = repository_root(script)
+    folders = dict.fromkeys(
+        folder
+        for depth in ("", "*/")
+        for name in _CONFIGURATIONS
+        for folder in sorted(root.glob(f"{depth}{name}"))
+        if folder.is_dir()
+    )
+    near = [path for pattern in _CONFIGURATION_FILES for path in root.glob(pattern)]
+    files = sorted(path for folder in folders for path in folder.iterdir() if path.suffix in _SUFFIXES) or near
+    chosen = [path for path in files if "default" in path.stem] if len(files) > 1 else files
+    return str(chosen[0]) if len(chosen) == 1 else None
 
 
 def _texts(script: Path) -> Iterator[str]:

@@ -315,6 +315,8 @@ def mutated_names(statement: ast.stmt) -> frozenset[str]:
             call = node.value
             if isinstance(call.func, ast.Attribute):
                 names.add(base_name(call.func))
+            if isinstance(call.func, ast.Name) and call.func.id in ("setattr", "delattr"):
+                names.update(base_name(argument) for argument in call.args[:1])
             if (dotted_name(call.func) or "").endswith("_"):  # torch's convention for functions that work in place
                 names.update(base_name(argument) for argument in call.args)
         elif isinstance(node, (ast.For, ast.AsyncFor)):

@@ -96,7 +96,7 @@ class Evaluator:
             raise EvaluationError("the class of its value cannot be read", place.document.at(expression.lineno))
         if isinstance(result, Placeholder):
             error = placeholder_error(result)
-            raise EvaluationError(error.reason, error.where)
+            raise EvaluationError(error.reason, error.where) from error
         return result
 
     def reaches(self, place: Place, bindings: Mapping[str, Any] = {}) -> bool | None:
@@ -124,7 +124,7 @@ class Evaluator:
                 raise EvaluationError(f"{name} is not defined", place.where)
             if isinstance(value, Placeholder):
                 error = placeholder_error(value)
-                raise EvaluationError(error.reason, error.where)
+                raise EvaluationError(error.reason, error.where) from error
             values[name] = value
         return values
 
@@ -275,15 +275,16 @@ class Evaluator:
                 raise EvaluationError("it depends on too many calls", place.where)
             namespace = self._namespace(place, used_names(expression), bindings, depth + 1)
             value = self._evaluate(place, expression, namespace)
+            if isinstance(value, Placeholder):
+                raise placeholder_error(value)
         except EvaluationError as error:
             return error
-        except UnavailableError as error:
-            return EvaluationError(error.reason, error.where)
         except (Exception, SystemExit) as error:  # noqa: BLE001
-            return EvaluationError(one_line_message(error), place.where)
-        if isinstance(value, Placeholder):
-            reason = placeholder_error(value)
-            return EvaluationError(reason.reason, reason.where)
+            failure = EvaluationError(one_line_message(error), place.where)
+            if isinstance(error, UnavailableError):
+                failure = EvaluationError(error.reason, error.where)
+            failure.__cause__ = error  # such as a missing package
+            return failure
         return value
 
     def _parameter(

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Final
+from typing import Any, Final
 
 from profiler_kit.loading.program.module_slice import ModuleSlice, slice_module
+from profiler_kit.loading.program.names import bound_names, defined_names
 from profiler_kit.loading.program.repository import MAX_LEVELS, repository_root
 from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.runner import Failure, Runner, future_flags, open_names, requested_names
@@ -117,6 +118,28 @@ class _Loader(importlib.machinery.SourceFileLoader):
         session.runs[path] = ModuleRun(plan=plan, failures=runner.failures)
         session.loaded.add(module.__name__)
         runner.run(plan.statements)
+        if plan.skipped:
+            ran = {statement.lineno for statement in plan.statements}
+            vars(module).setdefault("__getattr__", _Later(module, tree, runner, ran))
+
+
+class _Later:
+    """The ``__getattr__`` of a module: names that nothing needed at its import exist when code asks for them."""
+
+    def __init__(self, module: ModuleType, tree: ast.Module, runner: Runner, ran: set[int]) -> None:
+        self._module, self._tree, self._runner, self._ran = module, tree, runner, ran
+
+    def __call__(self, name: str) -> Any:
+        space = vars(self._module)
+        if _sessions and name in defined_names(self._tree):
+            for statement in slice_module(self._tree, frozenset({name})).statements:
+                bound = bound_names(statement)  # running a class again would make another one
+                if statement.lineno not in self._ran and (not bound or bound - space.keys()):
+                    self._ran.add(statement.lineno)
+                    self._runner.run([statement])
+            if name in space:
+                return space[name]
+        raise AttributeError(f"module {self._module.__name__!r} has no attribute {name!r}", name=name, obj=self._module)
 
 
 def _location(path: Path, line: int) -> str:

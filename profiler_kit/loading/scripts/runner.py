@@ -33,7 +33,6 @@ from profiler_kit.user_code.locations import is_user_code
 # Errors of user code that say: this part is not available here. Any other error in a definition is a bug of the file.
 _TOLERATED: Final = (ImportError, UnavailableError, SideEffectError)
 _MIN_CASES: Final = 2  # of a chain: a plain `if` is optional
-_MISSING: Final = "__profiler_kit_missing__"
 _requested: list[frozenset[str]] = []  # names that the running import statements ask for, the innermost last
 
 
@@ -192,13 +191,15 @@ class Runner:
         if not isinstance(statement, ast.Assign) or not all(isinstance(t, ast.Attribute) for t in statement.targets):
             return False
         label = _listed(statement)
-        bindings = {**self.namespace, _MISSING: Placeholder(label, error)}
-        assignment = ast.Assign(targets=statement.targets, value=ast.Name(id=_MISSING, ctx=ast.Load()))
-        tree = ast.fix_missing_locations(ast.Module(body=[ast.copy_location(assignment, statement)], type_ignores=[]))
+        placeholder = Placeholder(label, error)
         try:
-            exec(self._compile(tree, "exec"), bindings)  # noqa: S102  # the user's own code
-        except (AttributeError, LookupError, NameError, TypeError, ValueError, UnavailableError):
-            return False
+            with user_boundary():
+                for target in statement.targets:
+                    assert isinstance(target, ast.Attribute)
+                    owner = eval(self._compile(ast.Expression(body=target.value), "eval"), self.namespace)  # noqa: S307
+                    _set_field(owner, target.attr, placeholder)
+        except (AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError, UnavailableError):
+            return False  # the owner does not exist either, so the statement fails as a whole
         self.failures.append(Failure(names=(label,), error=error))
         return True
 
@@ -217,6 +218,16 @@ class Runner:
 
     def _compile(self, tree: ast.Module | ast.Expression, mode: str) -> Any:
         return compile(tree, self.filename, mode, flags=self.flags, dont_inherit=True)
+
+
+def _set_field(owner: Any, name: str, value: Placeholder) -> None:
+    """Set a field, also of a configuration that checks the types of its values."""
+    try:
+        setattr(owner, name, value)
+    except (AssertionError, TypeError, ValueError):
+        if not isinstance(owner, dict):
+            raise
+        dict.__setitem__(owner, name, value)
 
 
 def constants_of_cases(statement: ast.If) -> dict[str, Any]:
