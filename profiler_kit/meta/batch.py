@@ -83,7 +83,7 @@ class Forward:
 def forward_of(model: nn.Module) -> Forward:
     """The signature of `model.forward`; without one (scripted modules), it accepts any arguments."""
     try:
-        parameters = list(inspect.signature(model.forward).parameters.values())
+        parameters = signature_of_forward(model)
     except (TypeError, ValueError):
         return Forward(positional=(), required=(), keyword_only=(), takes_more=True, takes_any_keyword=True)
     kinds = inspect.Parameter
@@ -96,6 +96,15 @@ def forward_of(model: nn.Module) -> Forward:
         takes_more=any(p.kind is kinds.VAR_POSITIONAL for p in parameters),
         takes_any_keyword=any(p.kind is kinds.VAR_KEYWORD for p in parameters),
     )
+
+
+def signature_of_forward(model: nn.Module) -> list[inspect.Parameter]:
+    """The parameters of `model.forward`. Raises TypeError or ValueError without a signature.
+
+    The signature of a method for the compiler of torch contains ``self``, which its calls do not pass.
+    """
+    parameters = list(inspect.signature(model.forward).parameters.values())
+    return parameters[1:] if parameters and parameters[0].name == "self" else parameters
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:

@@ -477,6 +477,13 @@ def test_batch_normalization_of_one_value_gets_two_examples_of_a_data_set(write:
     assert inputs_of()[:2] == ([(2, 3, 32, 32)], "data_set")
 
 
+def test_a_forward_that_is_a_method_for_the_compiler_of_torch(write: Write) -> None:
+    """Its class has no attribute `forward`."""
+    net = NET.replace("class Net(nn.Module)", "class Net(torch.jit.ScriptModule)")
+    write(net=net.replace("    def forward", "    @torch.jit.script_method\n    def forward"))
+    assert inputs_of()[1] == "search"
+
+
 def test_a_data_set_of_another_model_is_not_used(write: Write) -> None:
     write(net=NET + LOOP.format(data="MNIST", transform="None", prepared="images"))
     assert inputs_of()[:2] == ([(16, 3, 32, 32)], "search")

@@ -157,7 +157,7 @@ def _owners(name: str) -> frozenset[str]:
 
 def _documented_image(model: nn.Module) -> tuple[str | None, tuple[int, int] | None]:
     """(name, size) of the first image shape in the docstring of forward: ``a tensor of shape (N, 3, 300, 300)``."""
-    shape = _IMAGE_SHAPE.search(inspect.getdoc(type(model).forward) or "")
+    shape = _IMAGE_SHAPE.search(inspect.getdoc(getattr(type(model), "forward", None)) or "")
     return ("the docstring's image", (int(shape[1]), int(shape[2]))) if shape is not None else (None, None)
 
 

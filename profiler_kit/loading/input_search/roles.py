@@ -13,6 +13,7 @@ from torch import nn
 from profiler_kit.loading.program.parameter_reads import reads_of
 from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.vocabulary import Role, input_concept, name_words, says
+from profiler_kit.meta.batch import signature_of_forward
 
 # Parameters of attention layers, in the notation of papers and of torch.nn.functional
 _ATTENTION_NAMES: Final = (
@@ -74,10 +75,12 @@ def forward_parameters(model: nn.Module, named: frozenset[str] = frozenset()) ->
     Without a required parameter, the first parameter with a default needs a value, or one positional value for ``*inputs``.
     """
     try:
-        parameters = list(inspect.signature(model.forward).parameters.values())
+        parameters = signature_of_forward(model)
     except (TypeError, ValueError):
         return (Parameter(name="input", role=Role.DATA),)
-    tree = source_tree(type(model).forward)
+    tree = source_tree(
+        getattr(type(model), "forward", None)
+    )  # a class does not have the methods that torch.jit compiles
     single = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     required = {p.name for p in single if p.default is p.empty or p.name in named}
     listed = single
