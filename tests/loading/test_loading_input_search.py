@@ -450,6 +450,10 @@ LOOP = (
     [
         (NET, "CIFAR10", "None", "images.to('cpu')", (16, 3, 32, 32)),
         (NET, "ImageFolder", "transforms.Compose([transforms.Resize(70), transforms.CenterCrop(64)])", "images", (16, 3, 64, 64)),
+        (NET, "ImageFolder", "transforms.Compose([transforms.CenterCrop(90), transforms.Resize(64)])", "images", (16, 3, 64, 64)),
+        (NET, "ImageFolder", "transforms.Compose([transforms.Resize((80, 64))]), "
+            "target_transform=transforms.Compose([transforms.CenterCrop(90)])",
+         "images", (16, 3, 80, 64)),
         (FLAT, "MNIST", "None", "images.reshape(-1, 28 * 28)", (16, 784)),
     ],
 )  # fmt: skip

@@ -157,16 +157,29 @@ def data_set_use(document: Document, evaluate: Callable[[ast.expr], Any]) -> Dat
 
 
 def _transformed_size(calls: list[ast.Call], evaluate: Callable[[ast.expr], Any]) -> tuple[int, int] | None:
-    """(height, width) after the transforms: a crop decides before a resize, which keeps the aspect ratio."""
-    for names in (_CROPS, _RESIZES):
-        for call in calls:
-            value = argument(call, "size", 0) if last_name(call.func) in names else None
-            size = evaluate(value) if value is not None else None
-            if type(size) is int and size > 0:
-                return size, size
-            if isinstance(size, (tuple, list)) and len(size) == 2 and all(type(side) is int for side in size):
-                return size[0], size[1]
-    return None
+    """(height, width) after the first transforms that are composed, in their order: training comes first.
+
+    A resize to one number keeps the ratio of the sides.
+    """
+    size: tuple[int, int] | None = None
+    smaller: int | None = None  # of sides whose ratio is unknown
+    for call in calls:
+        if last_name(call.func) == "Compose" and (size or smaller):
+            break
+        is_crop = last_name(call.func) in _CROPS
+        value = argument(call, "size", 0) if is_crop or last_name(call.func) in _RESIZES else None
+        made = evaluate(value) if value is not None else None
+        if isinstance(made, (tuple, list)) and len(made) == 2 and all(type(side) is int for side in made):
+            size = made[0], made[1]
+        elif type(made) is not int or made <= 0:
+            continue
+        elif is_crop:
+            size = made, made
+        elif size is not None:
+            size = size[0] * made // min(size), size[1] * made // min(size)
+        else:
+            smaller = made
+    return size if size is not None or smaller is None else (smaller, smaller)
 
 
 def _data_name(target: ast.expr) -> str | None:

@@ -144,9 +144,7 @@ class TargetNames:
                         names.append(
                             (node.lineno, alias.asname or alias.name, self._name_in_target(node, alias.name, importer))
                         )
-        names += [
-            (0, module, "") for module, read in computed_imports(tree).items() if read and read <= self._defined()
-        ]
+        names += [(0, module, "") for module, read in computed_imports(tree).items() if read & self._defined()]
         return sorted(names, key=lambda entry: -entry[0]), imports_all
 
     def _exports_target(self, file: Path | None) -> bool:

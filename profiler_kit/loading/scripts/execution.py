@@ -171,7 +171,7 @@ class Evaluator:
         is_target = document.kind == "target"
         if document.kind == "importer":
             modules = computed_imports(document.tree).items()
-            of_target = (name for name, read in modules if read and read <= vars(self.module).keys())
+            of_target = (name for name, read in modules if read & vars(self.module).keys())
             bindings = {**dict.fromkeys(of_target, self.module), **bindings}
         base = (
             dict(vars(self.module))
