@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas
 
     from profiler_kit.attribution.cutting import StepPeriod
+    from profiler_kit.traces.columns import Events
 
 _GZIP_LEVEL: Final = 5
 
@@ -100,25 +101,31 @@ def export_events(trace: Path, destination: Path | TextIO, event_format: EventFo
 
     Raises:
         TraceError: the trace cannot be read.
-        KitError: pandas is not installed, or pyarrow for Parquet.
+        KitError: Parquet needs pyarrow, which is not installed.
     """
     from profiler_kit.traces import exports
 
     exports.require_format(event_format)
-    frame = events_frame(trace)
-    exports.write(frame, destination, event_format)
-    return len(frame)
+    events = _events(trace)
+    exports.write(events, destination, event_format)
+    return events.length
 
 
 def events_frame(trace: Path) -> pandas.DataFrame:
     """The events of `trace` as a data frame. Raises TraceError, or KitError if pandas is not installed."""
+    from profiler_kit.traces.columns import data_frame
+
+    return data_frame(_events(trace))
+
+
+def _events(trace: Path) -> Events:
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.result import attribution_columns
-    from profiler_kit.traces.columns import data_frame, events
+    from profiler_kit.traces.columns import events
     from profiler_kit.traces.reader import read
 
     attribution = attribute(read(trace))
-    return data_frame(events(attribution.table, attribution_columns(attribution)))
+    return events(attribution.table, attribution_columns(attribution))
 
 
 def write_plugin_trace(trace: Path, out: BinaryIO, lines: Lines) -> None:

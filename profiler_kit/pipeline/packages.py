@@ -35,7 +35,7 @@ PACKAGES: Final = (
     ("tomlkit", "changes of budgets in pyproject.toml"),
     ("cloudpickle", "analyze(model, inputs) in Python"),
     *((("tomli", "budgets in pyproject.toml"),) if sys.version_info < (3, 11) else ()),
-    ("pandas", "dataframe(report), Inspection.events(), and inspect --to and --events"),
+    ("pandas", "dataframe(report) and Inspection.events()"),
     ("pyarrow", "inspect --to parquet, and results.parquet of sweep"),
     ("matplotlib", "charts as images"),
     ("tensorboard", "--tensorboard"),

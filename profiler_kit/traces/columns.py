@@ -18,6 +18,8 @@ from profiler_kit.traces.table import NONE, Kind, Mask, Table
 if TYPE_CHECKING:
     import pandas
 
+CHUNK_ROWS: Final = 50_000
+
 KIND_NAMES: Final = tuple(kind.name.lower() for kind in Kind)
 _NON_WORD: Final = re.compile(r"[^a-z0-9]+")
 
@@ -48,6 +50,18 @@ class Column:
         present[positions] = True if self.none is None or self.labels is None else self.values[first:last] != self.none
         return values, present
 
+    def plain(self, start: int, stop: int) -> list[int | float | str | None]:
+        """Return the same as Python values, with None for missing ones."""
+        values, present = self.part(start, stop)
+        if self.labels is not None:
+            labels = self.labels
+            pairs = zip(values.tolist(), present.tolist(), strict=True)
+            return [labels[value] if is_present else None for value, is_present in pairs]
+        plain: list[int | float | str | None] = values.tolist()
+        for i in np.flatnonzero(~present).tolist():
+            plain[i] = None
+        return plain
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Events:
@@ -56,6 +70,11 @@ class Events:
     columns: tuple[Column, ...]
     length: int
     about: tuple[tuple[str, str | int], ...] = ()
+
+    def chunks(self, rows: int = CHUNK_ROWS) -> Iterator[tuple[int, int]]:
+        """Yield the start and end of each part of the rows, to process some at a time."""
+        for start in range(0, self.length, rows):
+            yield start, min(start + rows, self.length)
 
 
 def events(table: Table, attribution_columns: Iterable[Column] = ()) -> Events:
@@ -177,7 +196,7 @@ def _series(column: Column, length: int, pandas: Any) -> Any:
     values, present = column.part(0, length)
     if column.labels is not None:
         # Names that differ only in invalid bytes decode to equal texts.
-        codes, labels = pandas.factorize(np.array(list(map(_without_surrogates, column.labels)), dtype=object))
+        codes, labels = pandas.factorize(np.array(column.labels, dtype=object))
         codes = np.append(codes, -1)[np.where(present, values, -1)]
         return pandas.Categorical.from_codes(codes, categories=pandas.Index(labels, dtype=object))
     if present.all():
@@ -185,8 +204,3 @@ def _series(column: Column, length: int, pandas: Any) -> Any:
     if values.dtype.kind == "f":
         return np.where(present, values, np.nan)
     return pandas.arrays.IntegerArray(values, ~present)
-
-
-def _without_surrogates(text: str) -> str:
-    """`text` without lone surrogates of a malformed name, which have no UTF-8 encoding."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -134,7 +134,7 @@ def test_a_file_is_whole_or_not_there(here: Path, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     (here / "train.cuda.events.sqlite").write_text("of yesterday")
-    monkeypatch.setattr(exports, "_write_sqlite", interrupted)
+    monkeypatch.setattr(exports, "WRITERS", {**exports.WRITERS, "sqlite": interrupted})
     main(["inspect", "train.cuda.json.gz", "--to", "sqlite", "-q"])
     assert (here / "train.cuda.events.sqlite").read_text() == "of yesterday"
     assert left(here) == {"train.cuda.events.sqlite"}
