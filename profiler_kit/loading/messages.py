@@ -30,7 +30,7 @@ _PATTERNS: Final[dict[Problem, str]] = {
     r"|No CUDA GPUs|Cannot access accelerator|requires CUDA support|requires a CUDA|dummy base class|'_(cuda|xpu)_\w+'"
     r"|cannot pin|NVTX functions not installed|without MPS backend|Cannot get \w+ generator"
     r"|type torch\.cuda\.\w+ not available|from the '(CUDA|XPU|MPS)' backend|Device index must not be negative"
-    r"|unsupported scalarType|autocast device_type",
+    r"|unsupported scalarType|autocast device_type|invalid type: 'torch\.meta\.",
     "device_mix": r"expected device|(on|at) the same device",
     "device_assert": r"device-side assert",
     "needs_bfloat16": r"Expected inputs of BF16 type",

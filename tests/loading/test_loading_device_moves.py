@@ -133,6 +133,15 @@ def test_a_branch_on_an_activation_runs_on_the_cpu_with_moves() -> None:
     assert target.requested_devices == {"cuda"}
 
 
+def test_the_type_of_an_input_is_the_type_of_another_tensor() -> None:
+    class Padded(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x + torch.ones(8).type(x.type()))
+
+    static = count_target(from_model(Padded(8, 4), torch.zeros(2, 8)))
+    assert (static.device, static.forward.macs) == ("meta", 2 * 8 * 4)
+
+
 @pytest.mark.parametrize("name", ["mps", "xpu:0"])
 def test_other_accelerators_are_redirected_too(name: str) -> None:
     class Moving(nn.Linear):

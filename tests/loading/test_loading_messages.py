@@ -35,6 +35,7 @@ def raised(call: Callable[[], object]) -> Exception:
         (META.tolist, "reads_values"),
         (lambda: META.cpu(), "copies_meta"),
         (lambda: META.to_sparse_csr() @ META.T, "no_meta_kernel"),
+        (lambda: X.type(META.type()), "missing_device"),
         (lambda: nn.Linear(3, 3)(META), "device_mix"),
         (lambda: nn.BatchNorm1d(3)(X[:1]), "single_row"),
         (lambda: nn.Linear(3, 3).forward(), "wrong_call"),
