@@ -176,7 +176,14 @@ def test_a_smoke_test_is_read_and_announced(folder: Path, body: str, expected: s
     target = load_text(folder, CONV + function + SMOKE + body)
     assert ",".join(map(str, target.info.inputs[0].shape)) == expected
     assert target.info.inputs_from == "evidence"
-    assert any(", as net.py:" in note for note in map(str, target.info.notes))
+    assert any(note.code == "guessed" and "as net.py:" in note.text for note in target.info.notes)
+
+
+def test_inputs_of_a_program_that_trains_are_no_guess(folder: Path) -> None:
+    training = SMOKE + "    Net()(torch.randn(2, 3, 8, 8)).sum().backward()\n"
+    target = load_text(folder, CONV + training)
+    assert target.info.inputs[0].shape == (2, 3, 8, 8)
+    assert not any(note.code == "guessed" for note in target.info.notes)
 
 
 def test_a_smoke_test_of_another_model_is_not_taken(folder: Path) -> None:

@@ -440,3 +440,25 @@ def test_a_block_without_gradients_keeps_the_module_of_its_context() -> None:
     loss, (label,) = step(target)
     assert target.info.loss == "cross_entropy"
     assert loss == pytest.approx(float(torch.nn.functional.cross_entropy(output / output.abs().max(), label)))
+
+
+@pytest.mark.parametrize("file", ["test_net.py", "tests/net_steps.py"])
+def test_a_loss_of_a_test_is_assumed_and_comes_last(tmp_path: Path, file: str) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\n\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(6, 4)\n"
+    )
+    test = tmp_path / file
+    test.parent.mkdir(exist_ok=True)
+    step = "import torch\nfrom net import Net\nmodel = Net()\nx, y = torch.randn(3, 6), torch.randint(0, 4, (3,))\n"
+    test.write_text(step + "model(x).sum().backward()\n")
+    spec = TargetSpec(spec=str(tmp_path / "net.py"))
+    alone = load(spec)
+    count_target(alone)
+    (tmp_path / "train.py").write_text(step + "torch.nn.functional.cross_entropy(model(x), y).backward()\n")
+    trained = load(spec)
+    count_target(trained)
+    assert trained.info.loss == "cross_entropy"
+    assert [any(choice.subject == "loss" for choice in target.info.choices) for target in (alone, trained)] == [
+        True,
+        False,
+    ]

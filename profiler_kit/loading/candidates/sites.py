@@ -67,9 +67,8 @@ class CallSite:
 
     @property
     def is_in_test(self) -> bool:
-        """Whether another file calls it to test it: a test builds a small model."""
-        path = self.document.path
-        return self.document.kind == "importer" and path is not None and path.stem.startswith("test_")
+        """Whether another file calls it to test it."""
+        return self.document.is_test
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

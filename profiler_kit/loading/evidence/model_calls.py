@@ -11,18 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from profiler_kit.loading.evidence.announcements import input_note
+from profiler_kit.loading.command import next_command
+from profiler_kit.loading.evidence.announcements import announcement, input_note
 from profiler_kit.loading.evidence.input_check import input_texts, named_texts
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.model_use import ModelCall
+from profiler_kit.loading.program.model_use import ModelCall, trains
 from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.meta.batch import Batch, map_batch
 from profiler_kit.meta.copies import meta_copy
+from profiler_kit.records.notes import Choice
 
 MAX_CALLS: Final = 12  # calls that are evaluated in one document
 MAX_ELEMENTS: Final = 1 << 28  # of an input; a larger one is not an example
@@ -54,6 +56,8 @@ def from_model_call(subject: Subject) -> Evidence | None:
                     continue
                 if _runs(subject, batch):
                     texts = " ".join(map(str, input_texts(batch, subject.forward)))
+                    if document.is_test or (document.kind == "target" and not trains(document.tree)):
+                        return _of_trial(subject, batch, call)
                     notes = (input_note(f"{texts}, as {call.where} passes them"),)
                     return Evidence(value=batch, where=call.where, strength="derived", source="evidence", notes=notes)
                 if unfit is None and all(isinstance(value, Tensor) for value in batch.values()):
@@ -61,6 +65,16 @@ def from_model_call(subject: Subject) -> Evidence | None:
     if unfit is not None:
         subject.check_fit(*unfit)
     return None
+
+
+def _of_trial(subject: Subject, batch: Batch, call: ModelCall) -> Evidence:
+    """The inputs of a call that trains nothing, in a test or in the target's own file: the real ones may be larger."""
+    texts = named_texts(input_texts(batch, subject.forward), subject.forward)
+    choice = Choice(subject="inputs", value=" ".join(map(str, texts)), why=f"as {call.where} passes them in a trial")
+    note = announcement(choice, next_command(subject.spec, inputs=[str(text) for text in texts]))
+    return Evidence(
+        value=batch, where=call.where, strength="assumed", source="evidence", notes=(note,), choices=(choice,)
+    )
 
 
 def batch_of(subject: Subject, call: ModelCall, bindings: Mapping[str, Any]) -> Batch | None:

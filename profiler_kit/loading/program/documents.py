@@ -27,6 +27,8 @@ MAX_READMES: Final = 4
 MAX_README_BYTES: Final = 400_000
 READMES: Final = ("README.md", "README.rst", "README.txt", "README", "readme.md", "Readme.md")
 
+_TEST_FOLDERS: Final = frozenset({"test", "tests"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Document:
@@ -37,6 +39,14 @@ class Document:
     path: Path | None
     kind: DocumentKind
     line_offset: int = 0
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is another file that tests the target: models, inputs and losses in it may be small and simple."""
+        path = self.path
+        if self.kind != "importer" or path is None:
+            return False
+        return path.stem.startswith("test_") or path.parent.name in _TEST_FOLDERS
 
     def at(self, line: int) -> str:
         """The location of a line of `tree`: ``train.py:41`` or ``README.md:120``."""

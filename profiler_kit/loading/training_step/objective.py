@@ -91,7 +91,7 @@ class Objective:
                     script=fitted,
                     where=fitted.where,
                     notes=(*self.notes, fitted.note),
-                    certainty="derived",
+                    certainty="assumed" if fitted.is_in_test else "derived",
                 )
             text = f"the training step at {script.where} does not run here ({fitted}), so it is not used"
             failure = failure or (Note(subject="loss", text=text),)
@@ -108,7 +108,8 @@ class Objective:
             name = next((kind for kind in kinds if replace(self, name=kind)._runs(output, batch, labels)), None)
             if name is not None:
                 note = Note(subject="loss", text=f"{name}, which the training step at {script.where} computes")
-                certainty: Certainty = "derived" if is_direct and len(kinds) == 1 else "assumed"
+                is_known = is_direct and len(kinds) == 1 and not script.is_in_test
+                certainty: Certainty = "derived" if is_known else "assumed"
                 return replace(self, name=name, notes=(*self.notes, note), where=script.where, certainty=certainty)
         return None
 

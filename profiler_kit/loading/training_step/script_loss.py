@@ -36,6 +36,7 @@ class ScriptLoss:
     - `inputs`: the variables that are inputs of the model, with their position and name in forward.
     - `label_names`: the variables that are labels; `labels` are the random labels for them, None before `fitted`.
     - `constants`: the values of all other variables. `model_names` are variables that hold the model.
+    - `is_in_test`: a test computes it, so that training may have another one.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ScriptLoss:
     constants: Mapping[str, Any]
     model_names: tuple[str, ...] = ()
     labels: tuple[Label, ...] | None = None
+    is_in_test: bool = False
 
     @property
     def note(self) -> Note:

@@ -73,8 +73,7 @@ class ScriptSteps:
         """The documents that may train the model: its file and the files that import it."""
         documents = [document for document in self.source.documents if document.kind in ("target", "importer")]
         site = self.site
-        if site is not None:
-            documents.sort(key=lambda document: document is not site.document)
+        documents.sort(key=lambda d: (d.is_test, site is None or d is not site.document))
         return iter(documents)
 
     def losses(self) -> Iterator[ScriptLoss | str]:
@@ -206,6 +205,7 @@ class ScriptSteps:
         criterion = constants.get(spelled.get(code.label, code.label))
         label = type(criterion).__name__ if isinstance(criterion, nn.Module) else code.label
         return ScriptLoss(
+            is_in_test=document.is_test,
             name=label,
             text=code.text,
             where=where,
