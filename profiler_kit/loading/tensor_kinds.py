@@ -145,10 +145,13 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     result = _on_fake_tensors(target, attempt, f"on fake tensors of the CPU: {_reason(error)}")
     if result is not None:
         return result
-    needed_bytes = _COPIES_OF_WEIGHTS * sum(tensor.nbytes for tensor in target.model.parameters())
-    if target.rebuild is not None and needed_bytes < _SHARE_OF_MEMORY * free_bytes():
-        with contextlib.suppress(TimeLimitError), time_limit(REAL_STEP_S):
-            return _on_cpu(target, attempt, error)
+    if target.rebuild is not None and _needed_bytes(target) < _SHARE_OF_MEMORY * free_bytes():
+        try:
+            with time_limit(REAL_STEP_S) as limit:
+                return _on_cpu(target, attempt, error)
+        except TimeLimitError as late:
+            if late.limit is not limit:
+                raise
     return _on_drawn_values(target, attempt, error) or _on_cpu(target, attempt, error)
 
 
@@ -226,15 +229,20 @@ def _on_drawn_values(target: Target, attempt: Attempt[T], meta_error: NeedsDataE
     """Run the attempt on meta tensors whose values are drawn where nothing determines them; None if the model fails so."""
     try:
         with _redirected(target, join=True), _shadowing(target, shadow=DrawnShadow):
-            note = f"on meta tensors with random values, as real ones would take too long: {_reason(meta_error)}"
+            note = f"on meta tensors with random values in place of real ones: {_reason(meta_error)}"
             return AttemptResult(value=attempt(target), kind="meta", note=note)
     except StepError as step_error:
         _clear_frames(step_error.error)
         return None
 
 
+def _needed_bytes(target: Target) -> int:
+    """A lower bound of the memory of a step on the CPU."""
+    return _COPIES_OF_WEIGHTS * sum(tensor.nbytes for tensor in target.model.parameters())
+
+
 def _on_cpu(target: Target, attempt: Attempt[T], meta_error: NeedsDataError) -> AttemptResult[T]:
-    needed_bytes = _COPIES_OF_WEIGHTS * sum(tensor.nbytes for tensor in target.model.parameters())
+    needed_bytes = _needed_bytes(target)
     if target.rebuild is None:
         raise meta_error
     if needed_bytes > free_bytes():

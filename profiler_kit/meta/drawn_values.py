@@ -21,7 +21,7 @@ from profiler_kit.meta.values import CPU_ERRORS, DATA_DEPENDENT_TAGS, ValueShado
 
 MAX_DRAWN: Final = 1 << 22  # elements: the choices of 8,192 tokens among 512 experts
 MAX_READS: Final = 1 << 14  # a loop that reads more values waits for one that never comes
-_REASON: Final = "follows from weights or activations, and random values stand for them"
+_REASON: Final = "they follow from weights or activations, and random ones stand for them"
 
 
 class DrawnShadow(ValueShadow):

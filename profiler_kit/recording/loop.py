@@ -21,7 +21,6 @@ from profiler_kit.errors import UsageError
 from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
 from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.recording.copies import model_of_copy
-from profiler_kit.recording.distributed import let_collectives_end
 from profiler_kit.recording.guard import Guard, raise_error
 from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
@@ -452,7 +451,6 @@ class Recorder:
         observed, profiler, self._profiler = self.observations, self._profiler, None
         self._close_trace_marks()
         self._synchronize()
-        let_collectives_end()
         complete = observed.traced_steps > 0
         try:
             profiler.__exit__(None, None, None)

@@ -12,7 +12,7 @@ from profiler_kit.records.report import Report
 from profiler_kit.units import plural
 
 MAX_NAMED: Final = 3
-BOUNDS: Final = {"upper": "an upper bound", "lower": "a lower bound", "drawn": "those of one case"}
+BOUNDS: Final = {"upper": "an upper bound", "lower": "a lower bound", "drawn": "one case of many"}
 NEGLIGIBLE: Final = 0.01  # of a step's MACs: less unknown work does not change a comparison
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch import distributed
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from profiler_kit.meta.ownership import Call, wrapped_calls
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
 from profiler_kit.worker.steps import Runner
+
+COLLECTIVE_END_S: Final = 0.05  # a thread that waits for a core on a busy machine gets one in this time
 
 
 def traced_steps(runner: Runner, count: int, path: Path) -> None:
@@ -36,7 +40,19 @@ def profiled(cuda: bool, count: int, *, stacks: bool = False) -> profile:
     """
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
     schedule = torch.profiler.schedule(wait=0, warmup=1, active=count, repeat=1)
-    return profile(activities=activities, schedule=schedule, acc_events=True, with_stack=stacks)
+    return _Profile(activities=activities, schedule=schedule, acc_events=True, with_stack=stacks)
+
+
+class _Profile(profile):
+    def stop_trace(self) -> None:
+        """Stop, after the threads of collectives on the CPU have written their last events, as far as can be known.
+
+        Gloo announces a result before it closes the event of the collective. A profiler that stops between the two frees the
+        memory that the thread then writes to.
+        """
+        if distributed.is_available() and distributed.is_initialized() and "gloo" in distributed.get_backend_config():
+            time.sleep(COLLECTIVE_END_S)
+        super().stop_trace()
 
 
 def write_trace(profiler: profile, path: Path) -> None:

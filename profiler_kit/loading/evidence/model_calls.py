@@ -55,9 +55,9 @@ def from_model_call(subject: Subject) -> Evidence | None:
                 if batch is None:
                     continue
                 if _runs(subject, batch):
-                    texts = " ".join(map(str, input_texts(batch, subject.forward)))
                     if document.is_test or (document.kind == "target" and not trains(document.tree)):
                         return _of_trial(subject, batch, call)
+                    texts = " ".join(map(str, input_texts(batch, subject.forward)))
                     notes = (input_note(f"{texts}, as {call.where} passes them"),)
                     return Evidence(value=batch, where=call.where, strength="derived", source="evidence", notes=notes)
                 if unfit is None and all(isinstance(value, Tensor) for value in batch.values()):

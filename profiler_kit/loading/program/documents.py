@@ -26,7 +26,6 @@ _TRAINING: Final = (".backward(", "def training_step(")
 MAX_READMES: Final = 4
 MAX_README_BYTES: Final = 400_000
 READMES: Final = ("README.md", "README.rst", "README.txt", "README", "readme.md", "Readme.md")
-
 _TEST_FOLDERS: Final = frozenset({"test", "tests"})
 
 

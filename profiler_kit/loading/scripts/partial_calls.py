@@ -17,7 +17,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, Final, TypeVar
 
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.names import FunctionNode, used_names, walk_scope
+from profiler_kit.loading.program.names import FunctionNode, all_nodes, used_names, walk_scope
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.slices import Slicer, facts_of
 from profiler_kit.user_code.locations import is_user_code
@@ -79,7 +79,7 @@ def _parts(code: CodeType) -> tuple[Document, list[ast.stmt], ast.expr] | None:
     """The statements that the result of a function of the user depends on, and the result; None without a result at the end."""
     path = Path(code.co_filename)
     tree = parsed(path) if path.suffix == ".py" and is_user_code(code.co_filename) and not code.co_freevars else None
-    nodes = ast.walk(tree) if tree is not None else iter(())
+    nodes = all_nodes(tree) if tree is not None else ()
     node = next((n for n in nodes if isinstance(n, FunctionNode) and _first_line(n) == code.co_firstlineno), None)
     if tree is None or node is None or not isinstance(node.body[-1], ast.Return) or node.body[-1].value is None:
         return None
@@ -92,7 +92,7 @@ def _parts(code: CodeType) -> tuple[Document, list[ast.stmt], ast.expr] | None:
 
 
 def _first_line(node: FunctionNode) -> int:
-    return min(node.lineno, *(decorator.lineno for decorator in node.decorator_list), node.lineno)
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
 def _partial(

@@ -13,14 +13,7 @@ from torch.optim import Optimizer
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelUse, trains
-from profiler_kit.loading.program.names import (
-    bound_names,
-    calls_in,
-    dotted_name,
-    in_order,
-    last_name,
-    used_names,
-)
+from profiler_kit.loading.program.names import bound_names, calls_in, dotted_name, in_order, last_name, used_names
 from profiler_kit.loading.program.places import Place, place_of
 from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.execution import EvaluationError
