@@ -89,7 +89,7 @@ CONNECT_S: Final = 120.0  # the other ranks import torch meanwhile, perhaps from
 POLL_S: Final = 0.2  # for the next run; the launcher ends this process if rank 0 is gone
 PIECE_BYTES: Final = 4 << 20  # the store refuses messages of 8 MiB
 END: Final = "end"
-END_S: Final = 5.0  # to tell the others that no further run comes
+END_S: Final = 10.0  # to tell the others that no further run comes
 
 
 class Announced(NamedTuple):
@@ -195,13 +195,15 @@ class Meeting:
 def join(launch: Launch) -> Iterator[Meeting]:
     """Connect to the job's store. As rank 0, leaving the block says that no further run comes. Raises KitError."""
     meeting = Meeting(launch, open_store(launch.address, launch.port, _name(launch), serves=_serves(launch)))
-    is_complete = False
+    waits = _serves(launch)
     try:
         yield meeting
-        is_complete = True
+    except BaseException as error:
+        waits = waits and isinstance(error, Exception)  # Ctrl-C reaches the other ranks too, and they do not answer
+        raise
     finally:
         if launch.rank == 0:
-            meeting.end(waits=is_complete and _serves(launch))
+            meeting.end(waits=waits)
 
 
 def open_store(address: str, port: int, prefix: str, *, serves: bool = False) -> Store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -135,12 +136,15 @@ def test_a_lost_store_is_one_message() -> None:
             pass
 
 
-def test_the_store_lives_until_the_others_know_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failure", [None, KitError("no configuration was measured")])
+def test_the_store_lives_until_the_others_know_the_end(
+    failure: KitError | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(meeting, "END_S", AMPLE_S)
     launch = launches()
     ends: list[object] = []
-    with join(launch[0]) as first, join(launch[1]) as second:
+    with contextlib.suppress(KitError), join(launch[0]) as first, join(launch[1]) as second:
         first.introduce()
 
         def late() -> None:
@@ -149,9 +153,20 @@ def test_the_store_lives_until_the_others_know_the_end(monkeypatch: pytest.Monke
 
         other = threading.Thread(target=late)
         other.start()
+        if failure is not None:
+            raise failure
     assert first._store.check(["end/1"]), "leaving the block waits for the other rank"
     other.join()
     assert ends == [None]
+
+
+def test_ctrl_c_is_not_held_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    clock = SimulatedClock().install(monkeypatch)
+    begin_ns = clock.now_ns
+    with pytest.raises(KeyboardInterrupt), join(launches()[0]):
+        raise KeyboardInterrupt
+    assert clock.now_ns - begin_ns < 1_000_000_000
 
 
 def test_rank_0_does_not_wait_forever_for_a_rank_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
