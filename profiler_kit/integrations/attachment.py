@@ -65,8 +65,8 @@ class Later:
         folder = self._options.out / wanted.name
         options = replace(self._options, out=folder)
         # a program that trains has no steps that are calls
-        self._session = ProgramSession(self._program, options, is_late=True, watches_calls=not STEPS.have_begun)
-        self._session.watch()
+        self._session = ProgramSession(self._program, options, is_late=True, watches_calls=not STEPS.count)
+        self._session.watch_with_other_ranks(wanted.name) if STEPS.count else self._session.watch()
         folder.mkdir(exist_ok=True)
         (folder / STARTED).touch()
 

@@ -151,6 +151,28 @@ class ProgramSession(LoopSession):
             self._guard.run(self._start_configuration)
         self._guard.run(self._install)
 
+    def watch_with_other_ranks(self, name: str) -> None:
+        """As `watch`, from the same optimizer step on in all ranks that have got the request `name`."""
+        self._guard.run(self._watch_at_common_step, name)
+
+    def _watch_at_common_step(self, name: str) -> None:
+        from profiler_kit.recording.distributed import CommonStart, default_store, distributed_rank, job_size
+        from profiler_kit.recording.optimizer_steps import STEPS
+
+        rank, ranks = distributed_rank(), job_size()
+        if rank is None or ranks == 1:
+            self.watch()
+            return
+        start = CommonStart(name, default_store(), rank, ranks)
+
+        def begin(_: object) -> None:
+            if start.is_due(STEPS.count):
+                stop()
+                self.watch()
+
+        stop = STEPS.listen(after=self._guard.hook(begin))
+        self._patches.callback(stop)
+
     def _start_configuration(self) -> None:
         from profiler_kit.pipeline.run_configs import apply_flags
         from profiler_kit.user_code.environment import seed_all
@@ -453,7 +475,11 @@ class ProgramSession(LoopSession):
     def _unseen(self) -> str:
         """What was seen of a program whose loop was not found."""
         if self._finder is None:
-            return "no report: the program did not import torch in this process"
+            return (
+                "no report: the program ended before all ranks had read the request"
+                if self._is_late
+                else "no report: the program did not import torch in this process"
+            )
         counts = self._finder.counts
         wanted = "a step repeated" if self._at == 1 else f"a step repeated from step {self._at} on (--at)"
         return (

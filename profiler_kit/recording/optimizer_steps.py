@@ -26,11 +26,7 @@ class OptimizerSteps:
         self._hooks: list[Any] = []
         self._threads: set[int] = set()
         self._is_calling = self._stays = False
-
-    @property
-    def have_begun(self) -> bool:
-        """Whether an optimizer has made a step."""
-        return bool(self._threads)
+        self.count = 0  # of the steps since `install`
 
     def install(self, *, stays: bool = False) -> None:
         """Notice steps from now on. With `stays`, also while nobody listens."""
@@ -66,6 +62,7 @@ class OptimizerSteps:
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         self._threads.add(threading.get_ident())
+        self.count += 1
         if self._after:
             self._call(self._after, optimizer)
 

@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import AMPLE_S, wait_until
 
 from profiler_kit.cli import main
 from profiler_kit.errors import UsageError
@@ -43,6 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("profiler_kit.cli.commands.trigger.ANSWER_S", AMPLE_S)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -53,15 +54,8 @@ def started(folder: Path, *, trains: bool) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "profiler_kit", *words], cwd=folder, stdout=subprocess.PIPE, text=True
     )
-    wait_for(lambda: bool(attachable()))
+    wait_until(lambda: bool(attachable()))
     return process
-
-
-def wait_for(condition: object, limit_s: float = 60.0) -> None:
-    until_s = time.monotonic() + limit_s
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
 
 
 @pytest.mark.jobs
@@ -73,15 +67,15 @@ def test_a_running_program_records_steps_when_it_is_asked(folder: Path, trains: 
         first = last_request(folder / "out")
         assert first is not None
         report = folder / "out" / first.name / "report.json"
-        wait_for(report.exists)
+        wait_until(report.exists)
         assert main(["trigger", "out"]) == 0
         second = last_request(folder / "out")
         assert second is not None
         assert second.name != first.name
-        wait_for((folder / "out" / second.name / "report.json").exists)
+        wait_until((folder / "out" / second.name / "report.json").exists)
     finally:
         (folder / "end").touch()
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=AMPLE_S)
     assert (process.returncode, output) == (0, "done\n")
     content = json.loads(report.read_text())
     assert content["target"]["mode"] == ("train" if trains else "infer")
@@ -113,17 +107,31 @@ torch.distributed.destroy_process_group()
     launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "profiler_kit"]
     process = subprocess.Popen([sys.executable, "-m", *launcher, *words], cwd=folder)
     try:
-        wait_for(lambda: len(attachable()) == 2)
+        wait_until(lambda: len(attachable()) == 2)
         assert main(["trigger", str(process.pid)]) == 0
         wanted = last_request(folder / "out")
         assert wanted is not None
         ranks = folder / "out" / wanted.name / "ranks.json"
-        wait_for(ranks.exists)
+        wait_until(ranks.exists)
     finally:
         (folder / "end").touch()
-        process.communicate(timeout=60)
+        process.communicate(timeout=AMPLE_S)
     assert process.returncode == 0
     assert [trace["rank"] for trace in json.loads(ranks.read_text())["traces"]] == [0, 1]
+
+
+def test_all_ranks_begin_after_the_same_step() -> None:
+    """Rank 1 reads the request two steps later than rank 0. In each step, a rank can be one ahead of the other."""
+    distributed = pytest.importorskip("torch.distributed")
+    from profiler_kit.recording.distributed import CommonStart
+
+    store = distributed.HashStore()
+    first = CommonStart("request", store, 0, 2)
+    assert [first.is_due(step) for step in (5, 6)] == [False, False]
+    second = CommonStart("request", store, 1, 2)
+    assert not second.is_due(7)
+    assert [first.is_due(step) for step in (7, 8)] == [False, True]
+    assert second.is_due(8)
 
 
 def test_requests_have_folders_of_their_own(tmp_path: Path) -> None:
