@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,7 +16,10 @@ from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
 from profiler_kit.worker.steps import Runner
 
-COLLECTIVE_END_S: Final = 0.05  # a thread that waits for a core on a busy machine gets one in this time
+COLLECTIVE_END_S: Final = 0.05  # between two looks at the threads of collectives
+MAX_LOOKS: Final = 100  # a thread of another library may have the same name, and never rest
+GLOO_THREAD: Final = "pt_gloo_runloop\n"
+THREADS: Final = Path("/proc/self/task")
 
 
 def traced_steps(runner: Runner, count: int, path: Path) -> None:
@@ -51,8 +55,22 @@ class _Profile(profile):
         memory that the thread then writes to.
         """
         if distributed.is_available() and distributed.is_initialized() and "gloo" in distributed.get_backend_config():
-            time.sleep(COLLECTIVE_END_S)
+            for _ in range(MAX_LOOKS):
+                time.sleep(COLLECTIVE_END_S)
+                if not _collectives_run():
+                    break
         super().stop_trace()
+
+
+def _collectives_run() -> bool:
+    """Whether a thread of gloo runs, or would run if a core were free. False where the system does not tell."""
+    for thread in THREADS.glob("*"):
+        with suppress(OSError):  # the thread has ended
+            if (thread / "comm").read_text() == GLOO_THREAD:
+                state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+                if state == "R":
+                    return True
+    return False
 
 
 def write_trace(profiler: profile, path: Path) -> None:

@@ -44,3 +44,23 @@ def test_nothing_is_awaited_outside_of_a_job(monkeypatch: pytest.MonkeyPatch, st
 @pytest.mark.parametrize("steps", STEPS)
 def test_threads_of_gloo_get_time_for_their_last_events(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     assert waits_of_a_trace(monkeypatch, steps) == [tracing.COLLECTIVE_END_S]
+
+
+@pytest.mark.usefixtures("job")
+def test_a_thread_of_gloo_that_waits_for_a_core_is_awaited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tracing, "THREADS", tmp_path / "task")
+    for number, (name, state) in enumerate((("python", "R"), ("pt_gloo_runloop", "R"), ("pt_gloo_runloop", "S"))):
+        (tmp_path / "task" / str(number)).mkdir(parents=True)
+        (tmp_path / "task" / str(number) / "comm").write_text(f"{name}\n")
+        (tmp_path / "task" / str(number) / "stat").write_text(f"{number} (python) {state} 1 2 3")
+    waits: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        if len(waits) == 3:
+            (tmp_path / "task" / "1" / "stat").write_text("1 (python) S 1 2 3")
+
+    monkeypatch.setattr(tracing.time, "sleep", sleep)
+    with tracing.profiled(False, 1) as profiler:
+        profiler.step()
+    assert waits == [tracing.COLLECTIVE_END_S] * 3
