@@ -156,6 +156,13 @@ def test_output_up_to_the_limit_is_whole() -> None:
     assert not outcome.stdout_cut
 
 
+def test_output_is_whole_though_it_is_read_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process.child, "DRAIN_S", 0.0)  # this process was stopped, and the time is over
+    with process.start_child([sys.executable, "-c", "print('z' * 50_000)"]) as child:
+        assert child._started.exit_code(AMPLE_S) == 0
+        assert len(child.finish(AMPLE_S).stdout) == 50_001
+
+
 def test_the_tail_is_the_end_of_the_log_file(tmp_path: Path) -> None:
     log = tmp_path / "deep" / "worker.log"
     outcome = python("import sys\nfor i in range(100): print(i, file=sys.stderr)", log=log)
@@ -242,14 +249,19 @@ from profiler_kit.process import run
 rounds, repeat_s, sleep_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 random.seed(5)
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+is_impatient = False
+signal.signal(signal.SIGALRM, lambda *_: is_impatient and signal.raise_signal(signal.SIGINT))
 
 def interrupted_round():
+    global is_impatient
+    is_impatient = True
     try:
         signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.03), repeat_s)
         run(["/bin/sh", "-c", f"echo a; sleep {sleep_s}"], on_line=lambda line: None)
+        is_impatient = False
         return 0
     except KeyboardInterrupt:
+        is_impatient = False
         return 1
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -258,14 +270,7 @@ def children():
     with open(f"/proc/self/task/{os.getpid()}/children") as file:
         return [pid for pid in file.read().split() if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"]
 
-interrupts = 0
-for _ in range(rounds):
-    try:
-        interrupts += interrupted_round()
-    except KeyboardInterrupt:
-        interrupts += 1
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+interrupts = sum(interrupted_round() for _ in range(rounds))
 while repeat_s and children():
     time.sleep(0.01)
 print(interrupts, len(children()))

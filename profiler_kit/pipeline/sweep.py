@@ -37,7 +37,7 @@ REPORTS: Final = "reports"
 PATTERN: Final = re.compile(r"[*?\[]")
 DEFAULT_TASK_TIMEOUT_S: Final = 1800.0
 MAX_NAME_CHARS: Final = 80
-LOCK_S: Final = 1.0  # to wait for a sweep that was just killed to disappear
+LOCK_S: Final = 5.0  # to wait for a sweep that was just killed to disappear
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

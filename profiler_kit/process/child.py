@@ -29,6 +29,7 @@ TAIL_LINES: Final = 40
 TAIL_BYTES: Final = 64 * 1024
 STDOUT_LIMIT_BYTES: Final = 64 * 1024 * 1024
 DRAIN_S: Final = 2.0
+PIPE_BYTES: Final = 1024 * 1024  # more than a pipe holds, so that what the child has written is read however late it is
 LINE_LIMIT: Final = 1024 * 1024
 CHUNK_BYTES: Final = 64 * 1024
 _PACKAGE_PARENT: Final = str(Path(__file__).resolve().parent.parent.parent)
@@ -96,7 +97,7 @@ def run(
     file `log`, which is overwritten, or to a temporary file. `on_line` is called in this thread with each line of stdout
     as it arrives, without the newline.
 
-    On timeout the process group gets SIGTERM, and SIGKILL two seconds later. An exception in the meantime
+    On timeout the process group gets SIGTERM, and SIGKILL five seconds later. An exception in the meantime
     (KeyboardInterrupt, or one from `on_line`) stops the group the same way and is raised again. Processes that the child
     leaves behind in its group are killed when the child exits.
 
@@ -341,14 +342,16 @@ def _wait_for_exit(
 def _drain(child: Started, sink: _Sink) -> None:
     """Read the rest of the pipe, for a limited time: a process outside the group may keep the pipe open forever."""
     pipe = child.stdout
-    until_ns = time.monotonic_ns() + round(DRAIN_S * 1e9)
+    until_ns, late_bytes = time.monotonic_ns() + round(DRAIN_S * 1e9), 0
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
-        while (left_ns := until_ns - time.monotonic_ns()) > 0 and selector.select(left_ns / 1e9):
-            chunk = os.read(pipe.fileno(), CHUNK_BYTES)
+        while late_bytes < PIPE_BYTES:
+            left_ns = max(0, until_ns - time.monotonic_ns())
+            chunk = os.read(pipe.fileno(), CHUNK_BYTES) if selector.select(left_ns / 1e9) else b""
             if not chunk:
                 break
             sink.feed(chunk)
+            late_bytes += len(chunk) if not left_ns else 0
     sink.end()
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import IO, Final
 
 POLL_S: Final = 0.2  # delay before noticing the exit of a child whose own child keeps the pipe open
-GRACE_S: Final = 2.0  # from SIGTERM to SIGKILL: enough to remove temporary files
+GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL: enough to remove temporary files, also on a busy machine
 KILL_S: Final = 5.0  # a killed process may stay in a call to a device or a dead file system; do not wait for it forever
 
 

@@ -28,7 +28,7 @@ from profiler_kit.process.parent import adopt_orphans, end_adopted, exit_with_pa
 
 CLEANUP_S: Final = 5.0  # for exit handlers, after the result is handed over
 OVERDUE_S: Final = 5.0  # from the time limit inside the child, which raises an exception, to the end of the child
-ABORT_S: Final = 1.0  # to write the stack
+ABORT_S: Final = 5.0  # to write the stack, on a busy machine
 KILLS_AFTER: Final = 3  # signals to this process; fewer ask the child to clean up
 POLL_S: Final = 0.5
 SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))

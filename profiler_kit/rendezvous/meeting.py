@@ -89,7 +89,7 @@ CONNECT_S: Final = 120.0  # the other ranks import torch meanwhile, perhaps from
 POLL_S: Final = 0.2  # for the next run; the launcher ends this process if rank 0 is gone
 PIECE_BYTES: Final = 4 << 20  # the store refuses messages of 8 MiB
 END: Final = "end"
-END_S: Final = 10.0  # to tell the others that no further run comes
+END_S: Final = 30.0  # to tell the others that no further run comes: on a busy machine, they stop a process meanwhile
 
 
 class Announced(NamedTuple):
