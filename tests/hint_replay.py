@@ -336,7 +336,7 @@ def _run(words: Sequence[str]) -> str | None:
             status = main([*words, "-q"] if "-q" not in words and options.verb != "env" else list(words))
         text = stderr.getvalue().removeprefix("error: ").partition("\nhint: ")[0]
         return None if status == 0 else text or f"exit status {status}"
-    spec = replace(_spec(options), import_timeout_s=5.0)
+    spec = replace(_spec(options), import_timeout_s=LIMIT_S)
     if getattr(options, "device", "auto") == "auto":
         count_spec(spec)
         return None

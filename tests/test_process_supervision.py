@@ -6,10 +6,10 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import AMPLE_S, wait_for_end, wait_until, written_number
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes that are left behind are found on Linux only")
 
@@ -45,7 +45,7 @@ for act in json.loads(sys.argv[1]):
 def endings(*acts: str) -> list[object]:
     """What `supervise` returns for a command that does each of `acts`, at line 2 of net.py."""
     words = [sys.executable, "-c", PROGRAM, json.dumps([f"\n{act}" for act in acts])]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=AMPLE_S, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -92,45 +92,44 @@ def test_no_process_is_left(tmp_path: Path) -> None:
     act = (
         f"file = open({str(file)!r}, 'a'); "
         "print(subprocess.Popen(['sleep', '100'], start_new_session=True).pid, file=file, flush=True); "
-        "os.fork() or (os.setsid(), os.fork(), print(os.getpid(), file=file, flush=True), time.sleep(100)); time.sleep(0.3)"
+        "os.fork() or (os.setsid(), os.fork(), print(os.getpid(), file=file, flush=True), time.sleep(100))\n"
+        f"while open({str(file)!r}).read().count('\\n') < 3: time.sleep(0.01)"
     )
     assert endings(act) == ["result"]
     pids = [int(line) for line in file.read_text().split()]
     assert len(pids) == 3
-    assert not any(is_running(pid) for pid in pids)
+    for pid in pids:
+        wait_for_end(pid)
 
 
 @linux
 def test_a_killed_parent_takes_the_command_with_it(tmp_path: Path) -> None:
     file = tmp_path / "pid"
-    act = f"\nopen({str(file)!r}, 'w').write(str(os.getpid())); time.sleep(100)"
+    act = f"\nprint(os.getpid(), file=open({str(file)!r}, 'w'), flush=True); time.sleep(100)"
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, json.dumps([act])], stdin=subprocess.DEVNULL)
     try:
-        pid = int(read_when_written(file))
+        pid = written_number(file)
     finally:
         process.kill()
         process.wait()
-    until_s = time.monotonic() + 30
-    while is_running(pid):
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
+    wait_for_end(pid)
 
 
 def test_the_third_signal_kills_a_command_that_ignores_the_others(tmp_path: Path) -> None:
     file = tmp_path / "pid"
     act = (
         "\nsignal.signal(signal.SIGTERM, lambda *_: open('count', 'a').write('x'))\n"
-        f"open({str(file)!r}, 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)"
+        f"print(os.getpid(), file=open({str(file)!r}, 'w'), flush=True)\nwhile True: time.sleep(1)"
     )
     words = [sys.executable, "-c", PROGRAM, json.dumps([act])]
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, cwd=tmp_path)
-    read_when_written(file)
-    for expected in ("x", "xx"):
+    written_number(file)
+    count = tmp_path / "count"
+    for number in (1, 2):
         process.send_signal(signal.SIGTERM)
-        while not (tmp_path / "count").exists() or (tmp_path / "count").read_text() != expected:
-            time.sleep(0.02)
+        wait_until(lambda n=number: count.exists() and len(count.read_text()) == n)
     process.send_signal(signal.SIGTERM)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=AMPLE_S)
     assert json.loads(out)[0] == "was ended by SIGKILL"
 
 
@@ -142,22 +141,7 @@ def test_only_a_signal_of_the_parent_interrupts_the_command() -> None:
     )
     acts = ["os.kill(os.getpid(), signal.SIGTERM)", "os.kill(os.getppid(), signal.SIGTERM); time.sleep(100)"]
     words = [sys.executable, "-c", program, json.dumps([f"\n{act}" for act in acts])]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=AMPLE_S, stdin=subprocess.DEVNULL)
     first, second = [json.loads(line) for line in done.stdout.splitlines()]
     assert first == "result"
     assert second[:2] == ["ended with exit status 1", "counting; KeyboardInterrupt"]
-
-
-def read_when_written(file: Path) -> str:
-    until_s = time.monotonic() + 60
-    while not (file.exists() and file.read_text()):
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
-    return file.read_text()
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

@@ -1,8 +1,11 @@
-"""Waiting for events, in tests with several processes. The limits are generous: they only end a test that would hang."""
+"""Waiting for events, and meeting places, in tests with several processes. The limits only end a test that would hang."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep  # the machine's, also in tests that replace those of the module
@@ -45,3 +48,14 @@ def written_number(file: Path) -> int:
     """The number that a process writes as the line of `file`."""
     wait_until(lambda: is_written(file))
     return int(file.read_text())
+
+
+def free_port() -> int:
+    """A port on which nothing listens, and that the system gives to nobody who asks for any port, such as gloo."""
+    ephemeral = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    highest = int(ephemeral.read_text().split()[0]) if ephemeral.exists() else 49152
+    while True:
+        port = random.SystemRandom().randrange(10_000, highest)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port

@@ -6,17 +6,18 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from cli_files import call, net
+from simulated_clock import SimulatedClock
+from waiting import AMPLE_S, wait_for_end, written_number
 
 from profiler_kit.errors import BUDGET_BROKEN, OK, TARGET_FAILED
 
 pytestmark = pytest.mark.jobs
 
-HANG = "import os, time\nopen({pid!r}, 'w').write(str(os.getpid()))\ntime.sleep(300)\n"
+HANG = "import os, time\nprint(os.getpid(), file=open({pid!r}, 'w'), flush=True)\ntime.sleep(300)\n"
 
 
 def started(folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -34,7 +35,7 @@ def started(folder: Path, *words: str) -> subprocess.Popen[str]:
 def ended(folder: Path, *words: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of the command line in a process of its own."""
     process = started(folder, *words)
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=AMPLE_S)
     return process.returncode, out, err
 
 
@@ -118,14 +119,17 @@ def test_counting_has_a_time_limit(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "good.py").write_text(net())
-    (tmp_path / "net.py").write_text(net("y = self.fc(x)\n        while x.is_meta: pass\n        return y"))
+    # a loop in which the time of a simulated clock passes, and its timer rings
+    hang = "y = self.fc(x)\n        while x.is_meta: CLOCK.now_ns += 10**9; signal.raise_signal(signal.SIGALRM)\n        return y"
+    (tmp_path / "net.py").write_text(f"{net(hang)}import signal, time\nCLOCK = time.sleep.__self__\n")
+    SimulatedClock().install(monkeypatch)
     assert call(["count", "good.py", "-q", "-f", "json", "-o", "good.json"], capfd).code == OK
     for words in (
         ["count", "net.py"],
         ["check", "net.py", "--base", "good.json"],
         ["analyze", "net.py", "--out", "out"],
     ):
-        end = call([*words, "--timeout", "2s"], capfd)
+        end = call([*words, "--timeout", "60s"], capfd)
         assert end.code == TARGET_FAILED, words
         assert "net.py:9" in end.err, words
         assert "--timeout" in end.err, words
@@ -203,18 +207,11 @@ def test_a_killed_check_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(net())
     process = started(tmp_path, "check", "net.py", "--base", "main", "--no-slice")
     try:
-        until_s = time.monotonic() + 60
-        while not (pid_file.exists() and pid_file.read_text()):
-            assert time.monotonic() < until_s
-            time.sleep(0.02)
+        pid = written_number(pid_file)
     finally:
         process.kill()
         process.communicate()
-    pid = int(pid_file.read_text())
-    until_s = time.monotonic() + 60
-    while is_running(pid):
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
+    wait_for_end(pid)
 
 
 def test_the_verdict_of_a_check_survives_a_reader_that_leaves(tmp_path: Path) -> None:
@@ -223,7 +220,7 @@ def test_the_verdict_of_a_check_survives_a_reader_that_leaves(tmp_path: Path) ->
     os.close(read)
     command = [sys.executable, "-m", "profiler_kit", "check", "net.py", "--base", "base.json", "--budget", "params=1"]
     (tmp_path / "base.json").write_text(ended(tmp_path, "count", "net.py", "-q", "-f", "json")[1])
-    done = subprocess.run(command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, timeout=180)
+    done = subprocess.run(command, cwd=tmp_path, stdout=write, stderr=subprocess.PIPE, timeout=AMPLE_S)
     os.close(write)
     assert done.returncode == BUDGET_BROKEN, done.stderr
 
@@ -235,10 +232,3 @@ def repository(folder: Path, text: str) -> None:
     (folder / "net.py").write_text(text)
     for words in (("init", "-q", "-b", "main"), ("add", "net.py"), ("commit", "-q", "-m", "x")):
         subprocess.run(["git", *identity, *words], cwd=folder, check=True, env=environment, capture_output=True)
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False

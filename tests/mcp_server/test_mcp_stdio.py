@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ pytest.importorskip("torch")
 import anyio
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp_requests import Response, response_of
+from waiting import AMPLE_S, wait_until
 
 from profiler_kit.errors import BUDGET_BROKEN, INTERRUPTED, OK
 from profiler_kit.process import child_environment
@@ -43,7 +43,6 @@ class Net(nn.Module):
         return self.fc(x)
 """
 PRINTS = 'print(\'{"jsonrpc": "2.0", "id": 1, "result": {}}\', flush=True); os.write(1, b"native\\n")'
-IDLE_S = 60
 
 
 def write(root: Path, name: str, *, before: str = "", forward: str = "pass", width: int = 4) -> None:
@@ -61,7 +60,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder, "net.py", width=8)
     write(folder, "prints.py", before=PRINTS, forward=PRINTS)
     write(folder, "crashes.py", forward="os._exit(0)")
-    write(folder, "hangs.py", forward=f"import time; print('here', flush=True); time.sleep({IDLE_S})")
+    write(folder, "hangs.py", forward="import time; print('here', flush=True); time.sleep(300)")
     return folder
 
 
@@ -146,13 +145,6 @@ def children(pid: int) -> list[int]:
     return [int(number) for number in text.split()]
 
 
-def wait_until(condition: Any) -> None:
-    until_s = time.monotonic() + IDLE_S
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, None], ids=["SIGINT", "SIGTERM", "stdin"])
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "busy"])
 def test_it_ends_with_its_commands(server: Started, root: Path, ending: signal.Signals | None, busy: bool) -> None:
@@ -171,7 +163,7 @@ def test_it_ends_with_its_commands(server: Started, root: Path, ending: signal.S
         server.process.send_signal(ending)
     else:
         server.requests.close()
-    assert server.process.wait(IDLE_S / 2) == (OK if ending is None else INTERRUPTED)
+    assert server.process.wait(AMPLE_S) == (OK if ending is None else INTERRUPTED)
     assert server.process.stderr is not None
     assert server.process.stderr.read() == b""
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in commands))

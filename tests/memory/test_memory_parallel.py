@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections import Counter
@@ -14,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch_versions import needs_sharding_on_cpu  # noqa: E402
+from waiting import free_port  # noqa: E402
 
 from profiler_kit.cli import main  # noqa: E402
 from profiler_kit.errors import UsageError  # noqa: E402
@@ -157,9 +157,7 @@ def test_the_output_is_held_over_the_step_as_in_a_script(net: Path) -> None:
 
 def run_ranks(script: Path, argument: str) -> str:
     """Run `script` on two ranks, and return the last line that rank 0 prints."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     processes = [
         subprocess.Popen(
             [sys.executable, str(script), argument],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from torch_versions import needs_sharding_on_cpu
+from waiting import free_port
 
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import read_saved
@@ -66,14 +66,6 @@ class Rank(NamedTuple):
     status: int
     stdout: str
     stderr: str
-
-
-def free_port() -> int:
-    """A port on which nothing listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def run_ranks(folder: Path, source: str, *options: str, ranks: int = 2) -> list[Rank]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from simulated_clock import SimulatedClock
-from waiting import AMPLE_S, wait_until
+from waiting import AMPLE_S, free_port, wait_until
 
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.rendezvous import meeting
@@ -67,10 +66,7 @@ def test_ranks_with_other_versions_are_refused() -> None:
 
 def launches() -> tuple[Launch, Launch]:
     """Two ranks, the first of which serves the store."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
-    first = Launch(rank=0, ranks=2, local_rank=0, address="127.0.0.1", port=port, has_store=False, label="0/0")
+    first = Launch(rank=0, ranks=2, local_rank=0, address="127.0.0.1", port=free_port(), has_store=False, label="0/0")
     return first, replace(first, rank=1, local_rank=1)
 
 

@@ -105,6 +105,7 @@ def test_the_clock_stops_timed_steps_but_not_before_the_fewest(tmp_path: Path) -
 
 def test_the_first_step_after_an_idle_device_is_not_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step reads the loss, which waits for the step before. Its backward takes longer on the device than on the host."""
+    SimulatedClock().install(monkeypatch)
     of, free_at = runner(tmp_path, net()), [0.0]
     of.cuda = True
     monkeypatch.setattr(
@@ -114,7 +115,7 @@ def test_the_first_step_after_an_idle_device_is_not_timed(tmp_path: Path, monkey
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
 
     def step(mark: object) -> None:
-        time.sleep(max(0.0, free_at[0] - time.perf_counter()))
+        time.sleep(max(0.0, free_at[0] - time.perf_counter()))  # of the simulated clock
         free_at[0] = time.perf_counter() + 0.02
 
     monkeypatch.setattr(of, "step", step)
