@@ -14,6 +14,10 @@ from waiting import wait_for_end, wait_until
 from profiler_kit.errors import KitError, TraceError
 from profiler_kit.process import in_processes, pool, workers_for
 
+pytestmark = (
+    pytest.mark.fresh_process
+)  # the server imports little, and a fork of one that has imported torch costs more
+
 
 def test_answers_come_in_the_items_order() -> None:
     assert list(in_processes(pool_work.square, range(20), workers=3)) == [n * n for n in range(20)]

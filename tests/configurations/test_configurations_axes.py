@@ -254,8 +254,21 @@ def test_process_wide_switches(tmp_path: Path) -> None:
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] in (":4096:8", ":16:8")
 
 
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")
-def test_a_compiled_model_gives_the_same_and_its_twins_stay_plain(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "backend",
+    [
+        "aot_eager",
+        pytest.param(
+            "inductor",
+            marks=[pytest.mark.jobs, pytest.mark.skipif(shutil.which("g++") is None, reason="needs a C++ compiler")],
+        ),
+    ],
+)
+def test_a_compiled_model_gives_the_same_and_its_twins_stay_plain(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_model = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda module, mode: compile_model(module, backend=backend))
     bits = {}
     for name in ("default", "compile"):
         runner = prepared(tmp_path, net(), name)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import AMPLE_S
 
 from profiler_kit.diagnosis.facts import facts_of
 from profiler_kit.integrations.program import Program
@@ -57,7 +58,9 @@ FEW = ("--skip", "2", "--steps", "4", "--traced", "1")
 
 
 def python(folder: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *words], cwd=folder, input=text, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, *words], cwd=folder, input=text, capture_output=True, text=True, timeout=AMPLE_S
+    )
 
 
 def run(folder: Path, *words: str, text: str = "") -> subprocess.CompletedProcess[str]:
@@ -88,7 +91,8 @@ def phases(report: dict[str, Any]) -> set[str]:
 @pytest.mark.fresh_process
 def test_program_is_undisturbed(folder: Path) -> None:
     ending = "print(sys.argv, __name__, __file__, __spec__, sys.stdin.read())\nsys.exit(3)\n"
-    write(folder, f"import sys\n{TRAIN}{PRINT_RESULT}{ending}")
+    asks = "import importlib.util, sys\nassert importlib.util.find_spec('torch')\n"  # before it imports it
+    write(folder, f"{asks}{TRAIN}{PRINT_RESULT}{ending}")
     alone = python(folder, "train.py", "--lr", "1", "--steps", "2", text="typed")
     watched = run(folder, "train.py", "--lr", "1", "--steps", "2", text="typed")
     assert (watched.returncode, watched.stdout) == (alone.returncode, alone.stdout)
@@ -343,7 +347,6 @@ def test_bad_folder_is_refused_before_the_program_starts(folder: Path) -> None:
     assert "--out" in refused.stderr
 
 
-@pytest.mark.fresh_process
 def test_a_run_is_evidence_for_a_later_count(folder: Path) -> None:
     write(folder, TRAIN.replace("Net()", "Net(outputs=int(__import__('sys').argv[1]))").replace("(0, 4,", "(0, 2,"))
     result = python(folder, "-m", "profiler_kit", "run", *FEW, "train.py", "6")
@@ -351,7 +354,9 @@ def test_a_run_is_evidence_for_a_later_count(folder: Path) -> None:
     report = json.loads((folder / "profiler_kit_out/train/report.json").read_text())
     seen = report["target"]["seen"]
     line = TRAIN.splitlines().index("model = Net()") + 1
-    assert seen["models"] == [{"class_name": "Net", "params": 742, "built_at": [f"{folder / 'train.py'}:{line}"]}]
+    (model,) = seen["models"]
+    places = [place for place in model["built_at"] if str(folder) in place]  # without those of the tests' fork server
+    assert (model["class_name"], model["params"], places) == ("Net", 742, [f"{folder / 'train.py'}:{line}"])
     assert (seen["arguments"], seen["inputs"], seen["mode"]) == (["6"], ["x=8,16"], "train")
     assert (seen["loss"], seen["optimizer"], seen["amp"]) == ("cross_entropy", "sgd", None)
     counted = json.loads(python(folder, "-m", "profiler_kit", "count", "train.py", "-f", "json").stdout)
@@ -363,8 +368,8 @@ def test_what_the_loop_does_after_its_last_operator_is_part_of_its_steps(folder:
     assert run(folder, "train.py").returncode == 0
     (measured,) = report_of(folder)["runs"]
     traced = measured["traced"]
-    assert traced["span_ns"] == traced["busy_ns"] + traced["idle_ns"] >= 50_000_000
-    assert traced["busy_ns"] < 25_000_000
+    assert traced["span_ns"] == traced["busy_ns"] + traced["idle_ns"]
+    assert traced["idle_ns"] >= 45_000_000
 
 
 ENDING = TRAIN.replace(
@@ -495,13 +500,6 @@ def test_a_class_with_its_own_parameters_method_is_left_alone(folder: Path) -> N
     assert report_of(folder)["target"]["name"] == "Net"
 
 
-@pytest.mark.fresh_process
-def test_a_program_that_asks_for_torch_before_it_imports_it_is_watched(folder: Path) -> None:
-    write(folder, "import importlib.util\nassert importlib.util.find_spec('torch')\n" + TRAIN)
-    assert run(folder, "train.py").returncode == 0
-    assert report_of(folder)["runs"][0]["steps_ns"]
-
-
 def test_sizes_may_be_numbers_of_numpy(folder: Path) -> None:
     write(folder, TRAIN.replace("model = Net()", "import numpy as np\nmodel = Net(inputs=np.array((4, 4)).prod())"))
     assert run(folder, "train.py").returncode == 0
@@ -558,9 +556,10 @@ def test_a_teacher_is_part_of_the_forward_pass(folder: Path) -> None:
     write(folder, program.replace("    loss = ", "    with torch.no_grad():\n        teacher(x)\n    loss = "))
     assert run(folder, "train.py").returncode == 0
     times = {phase["phase"]: phase["stopwatch_ns"] for phase in report_of(folder)["runs"][0]["phases"]}
-    assert times["forward"] > 20_000_000 > 5 * times["loss"]
+    assert times["forward"] > 20_000_000 > times["loss"]
 
 
+@pytest.mark.jobs
 @pytest.mark.fresh_process
 def test_the_compiler_is_imported_from_the_end_from_which_programs_import_it(folder: Path) -> None:
     """Its two packages import each other: two threads that import them from different ends at once break the import."""
@@ -625,7 +624,10 @@ def test_a_program_without_an_optimizer_has_none_in_its_report(folder: Path) -> 
 
 def test_stacks_name_the_line_that_takes_the_time(folder: Path) -> None:
     program = TRAIN.replace("    optimizer.step()\n", "    optimizer.step()\n    wait_for_nothing()\n")
-    write(folder, "import time\ndef wait_for_nothing():\n    time.sleep(0.01)\n" + program)
+    write(
+        folder,
+        "import time\ndef wait_for_nothing():\n    time.sleep(0.05)\n" + program.replace("batches()", "batches(20)"),
+    )
     assert run(folder, "--stacks", "train.py").returncode == 0
     report = report_of(folder)
     longest = max(report["runs"][0]["traced"]["activities"], key=lambda activity: activity["ns"])
@@ -671,7 +673,8 @@ def test_other_work_between_calls_and_backward_is_no_loss(folder: Path) -> None:
     report = report_of(folder)
     times = {phase["phase"]: phase["stopwatch_ns"] for phase in report["runs"][0]["phases"]}
     assert report["target"]["loss"] == "mse + own terms"
-    assert times["other"] > 5 * times["loss"] > 0
+    assert times["other"] > 30_000_000
+    assert 0 < times["loss"] < 10_000_000
 
 
 def test_gradients_of_the_loss_are_backward(folder: Path) -> None:
@@ -690,7 +693,7 @@ def test_gradients_of_the_loss_are_backward(folder: Path) -> None:
 
             @staticmethod
             def backward(ctx, gradient):
-                time.sleep(0.005)
+                time.sleep(0.02)
                 return gradient
 
         model = Net()
@@ -706,7 +709,7 @@ def test_gradients_of_the_loss_are_backward(folder: Path) -> None:
     )
     assert run(folder, *FEW, "train.py").returncode == 0
     phases = {phase["phase"]: phase for phase in report_of(folder)["runs"][0]["phases"]}
-    assert phases["backward"]["stopwatch_ns"] > 5_000_000 > phases["loss"]["stopwatch_ns"]
+    assert phases["backward"]["stopwatch_ns"] > 20_000_000 > phases["loss"]["stopwatch_ns"]
     # The derivative of a derivative is no recomputation. What no later backward pass uses still looks like one.
     if "recompute" in phases:
         assert phases["recompute"]["kernel_ns"] < 0.01 * phases["backward"]["kernel_ns"]

@@ -114,10 +114,11 @@ def test_a_file_in_a_package_may_import_its_neighbours_by_bare_name(write: Write
     assert loaded("nets/net.py").info.name == "Net"
 
 
-def test_a_dotted_module_is_imported_from_the_working_directory(write: Write) -> None:
-    write({"nets/parts.py": NET})
+def test_a_dotted_module_is_imported_from_the_working_directory(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write({"nets/parts.py": NET, "installed/layers/parts.py": NET})
     assert loaded("nets.parts:Net").info.name == "Net"
-    assert loaded("torch.nn:Linear", "in_features=3", "out_features=2").info.name == "Linear"
+    monkeypatch.syspath_prepend(Path("installed").resolve())
+    assert loaded("layers.parts:Net").info.name == "Net"
 
 
 def test_two_files_of_one_name_stay_apart(write: Write) -> None:
