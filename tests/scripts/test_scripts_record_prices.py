@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from waiting import AMPLE_S
 
 from scripts.lab.price_networks import FAMILIES, REPEATED, family_of
 from scripts.lab.price_networks.other import OPERATORS
@@ -103,6 +104,7 @@ def recorder_that_fails(number: int, folder: Path) -> None:
         (folder / "beat").write_text(str(each))
         (folder / f"ran{each}").touch()
         if each == 3:
+            os.utime(folder / "beat", (0, 0))  # as if it had hung for long
             time.sleep(600)
         if each == 5:
             os._exit(9)
@@ -124,7 +126,7 @@ def test_a_hang_or_a_crash_costs_one_network(parsers: Parsers) -> None:
         process.start()
         return process
 
-    following = record(start, parsers, 1, lambda: len(starts) == 3, 1.0)
+    following = record(start, parsers, 1, lambda: len(starts) == 3, AMPLE_S)
     assert (starts, following) == ([1, 4, 6], 8)
     assert sorted(each.name for each in parsers.folder.glob("ran*")) == [f"ran{each}" for each in range(1, 8)]
 
