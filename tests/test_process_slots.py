@@ -46,15 +46,6 @@ def test_a_fast_item_does_not_wait_for_a_slow_one(tmp_path: Path) -> None:
     assert ended == ["fast", "slow"]
 
 
-def test_much_output_does_not_block() -> None:
-    def command_of(item: int, _: int) -> SlotCommand:
-        return python("print('x' * 1_000_000)")
-
-    for _, _, outcome in run_in_slots(range(2), range(2), command_of):
-        assert isinstance(outcome, Outcome)
-        assert len(outcome.stdout) == 1_000_001
-
-
 def test_late_and_impossible_commands_are_outcomes() -> None:
     commands = {
         "late": python("import time; time.sleep(300)", timeout_s=0.5),
