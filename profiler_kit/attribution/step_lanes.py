@@ -26,7 +26,7 @@ MAX_PYTHON_LANES: Final = 4  # levels of the user's functions; deeper ones are p
 
 
 def step_timeline(attribution: Attribution, spans: Sequence[Span]) -> StepTimeline | None:
-    """Return the lanes of the middle step of a trace, of which `spans` are the lanes; None for a trace without events.
+    """Return the lanes of the middle step of a trace, of which `spans` are the lanes; None if none of them is in it.
 
     The last step may lack the device's work, and the first may start slowly. A trace without steps is one step.
     """
@@ -45,6 +45,8 @@ def step_timeline(attribution: Attribution, spans: Sequence[Span]) -> StepTimeli
     inside = [span for span in spans if span.start_ns < end and span.end_ns > start]
     inside = [*events.replacing(inside), *events.lanes()]
     shown = sorted(inside, key=lambda span: span.start_ns - span.end_ns)[:MAX_TIMELINE_SPANS]
+    if not shown:
+        return None
     kept = {id(span) for span in shown}
     return StepTimeline(
         step=number,
@@ -152,12 +154,18 @@ class _Events:
         return tree.calls()
 
     def _called(self) -> Ids:
-        """Return the events of the host that are the program's: no libraries' Python functions, and no marks."""
+        """Return the events of the host that are the program's: no libraries' Python functions, and no marks.
+
+        A thread whose calls all last longer than the step only waits, such as that of a progress bar.
+        """
         kind = self._attribution.table.kind[self._attribution.host.rows[self._host]]
         is_user = user_calls(self._attribution, self._host) == self._host
         is_called = (kind == Kind.OPERATOR) | (kind == Kind.RUNTIME) | ((kind == Kind.PYTHON) & is_user)
         called: Ids = self._host[is_called]
-        return called
+        host = self._attribution.host
+        is_inside = (host.start_ns[called] > self._start_ns) | (host.end_ns[called] < self._end_ns)
+        working: Ids = called[np.isin(host.thread[called], host.thread[called[is_inside]])]
+        return working
 
     def replacing(self, spans: Iterable[Span]) -> Iterator[Span]:
         """Yield `spans` without merged kernels, which the streams have one by one; idle ones have the work that ends them."""

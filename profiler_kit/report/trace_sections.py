@@ -108,7 +108,7 @@ def idle_sections(shown: Shown, top: int | None, depth: int | None, *, lead: Ite
         yield Section(title="Idle time", blocks=(*lead, _idle(shown, top, depth)), detail=is_detail)
     if trace.activities:
         is_short = trace.idle_ns < trace_tables.LARGE_IDLE_SHARE * trace.span_ns
-        yield Section(title="Host while the device is idle", blocks=(_rows(shown, "host", brief),), detail=is_short)
+        yield Section(title="Host during idle time", blocks=(_rows(shown, "host", brief),), detail=is_short)
     if trace.sites:
         yield Section(title="Places", blocks=(_rows(shown, "place", brief),))
 
@@ -254,7 +254,7 @@ _LISTS: Final[dict[TraceView | _Detail, _List]] = {
         lambda shown, top: trace_tables.kernels_by_time(shown.trace, top), None,
     ),
     "host": (
-        "Host while the device is idle", "trace_host", TRACE_HOST_COLUMNS,
+        "Host during idle time", "trace_host", TRACE_HOST_COLUMNS,
         lambda shown, top: shown.trace.activities[:top], None,
     ),
     "place": (

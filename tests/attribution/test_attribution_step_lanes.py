@@ -140,3 +140,18 @@ def test_the_longest_spans_are_shown(tmp_path: Path) -> None:
     assert len(found.spans) == count
     assert found.omitted > 0
     assert sum(span.end_ns - span.start_ns == 2000 for span in found.spans) >= count // 2
+
+
+def test_a_step_without_events_has_no_timeline(tmp_path: Path) -> None:
+    events = [mark("ProfilerStep#1", 1000, 2000), op("aten::empty", 10, 20), op("aten::empty", 5000, 5010)]
+    attribution = attribute(table(tmp_path, events))
+    spans = [span for span in build_annotation(attribution).spans if span.end_ns < 1_000_000]
+    assert spans
+    assert step_timeline(attribution, spans) is None
+
+
+def test_a_thread_that_waits_for_longer_than_the_step_is_not_among_the_calls(tmp_path: Path) -> None:
+    waiting = call("tqdm/_monitor.py(60): run", 900, 1700, thread=300)
+    calls = timeline_of(tmp_path, [*(event for i in range(3) for event in step(i, 1000 + 200 * i)), waiting]).calls
+    assert not [one for one in calls if "tqdm" in one.name]
+    assert [one.name.split()[0] for one in calls if one.parent < 0] == ["host", "autograd"]

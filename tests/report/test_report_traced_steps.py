@@ -91,7 +91,7 @@ def test_the_main_table_of_a_view_is_that_of_csv(report: Report) -> None:
 
 
 def test_what_the_host_runs_is_on_the_first_page_of_a_device_that_waits(report: Report) -> None:
-    host = section(report_document(report), "Host while the device is idle")
+    host = section(report_document(report), "Host during idle time")
     assert host is not None
     names = [str(row[0]) for row in table(host).rows]
     assert names

@@ -230,7 +230,7 @@ TRACE_GAP_COLUMNS: tuple[Column[TraceItem[IdleTime]], ...] = (
 TRACE_HOST_COLUMNS: tuple[Column[TraceItem[HostActivity]], ...] = (
     _FILE,
     Column("name", "host runs", "text", lambda r: _host_name(r.item), "the innermost operator, call or range that the host is in while the device is idle; in a trace without device events, while no operator runs", name=True),
-    Column("ns", "device idle", "ns", lambda r: r.item.ns, "idle time that passes meanwhile"),
+    Column("ns", "idle", "ns", lambda r: r.item.ns, "idle time that passes meanwhile"),
     Column("idle_percent", "% of idle", "percent", lambda r: share(r.item.ns, r.trace.idle_ns), "share of the idle time", share=True),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in idle time", rank=1),
     Column("phase", "phase", "text", lambda r: r.item.phase or None, "the phase of the host's work", rank=2),
