@@ -37,10 +37,10 @@ def step_timeline(attribution: Attribution, spans: Sequence[Span]) -> StepTimeli
     if steps:
         index = (len(steps) - 1) // 2
         number, start, end = steps[index].number, steps[index].start_ns, steps[index].end_ns
-    host_end = end
-    if index is not None:
-        ends = attribution.device.end_ns[attribution.device.step == index]
-        end = int(ends.max(initial=end))
+    host_end, device_ns = end, None
+    if index is not None and (is_work := attribution.device.step == index).any():
+        device_ns = int(attribution.device.start_ns[is_work].min()), int(attribution.device.end_ns[is_work].max())
+        end = max(end, device_ns[1])
     events = _Events(attribution, start, end)
     inside = [span for span in spans if span.start_ns < end and span.end_ns > start]
     inside = [*events.replacing(inside), *events.lanes()]
@@ -54,6 +54,7 @@ def step_timeline(attribution: Attribution, spans: Sequence[Span]) -> StepTimeli
         start_ns=start,
         end_ns=end,
         host_end_ns=host_end,
+        device_ns=device_ns,
         spans=tuple(_grouped([span for span in inside if id(span) in kept], _autograd_threads(attribution))),
         omitted=len(inside) - len(shown),
         calls=events.calls(),

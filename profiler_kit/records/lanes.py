@@ -8,6 +8,7 @@ from typing import Final
 from profiler_kit.records.runs import Span
 
 UNATTRIBUTED: Final = "unattributed"  # the name of spans without a phase or module
+DEVICE: Final = "device"  # the lanes of devices begin with it
 ROOT_NAME: Final = "(root)"  # the root module's path is empty, and trace viewers cannot display an empty name
 
 
@@ -75,6 +76,7 @@ class StepTimeline:
 
     - `step`: its number, if marked. `index`: that of `Span.step`; None if the whole trace is shown.
     - `host_end_ns`: its end on the host. Until `end_ns` the device still works on it, and the host on later steps.
+    - `device_ns`: from the first start to the last end of its work on the device; None without such work.
     - `omitted`: the number of spans that were left out because they are the shortest.
     - `calls`: the calls of host threads in the step, as trees.
     - `clock_ns`: how far its clock is ahead of that of the other ranks; None if it is not known.
@@ -87,6 +89,7 @@ class StepTimeline:
     host_end_ns: int
     spans: tuple[Span, ...]
     index: int | None = None
+    device_ns: tuple[int, int] | None = None
     omitted: int = 0
     calls: tuple[HostCall, ...] = ()
     clock_ns: int | None = None

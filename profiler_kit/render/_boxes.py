@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 MAX_LEVELS: Final = 24  # more levels of a module tree share the height of these
 MIN_SHARE: Final = 0.0004  # of the width: narrower modules are not drawn
 PALE: Final = "55"  # opacity of work of other steps
-BAND: Final = "#eef1f5"  # behind the step on the host
+BAND: Final = "#eef1f5"  # behind the step
 _DOTS: Final = WIDTH_INCHES * DOTS_PER_INCH
 
 
 def timeline(chart: Chart) -> Figure:
     """The lanes of a step with their boxes."""
-    from matplotlib.patches import Patch
+    from matplotlib.patches import Patch, Rectangle
 
     lanes, names, boxes = chart.data["lanes"], chart.data["names"], chart.data["boxes"]
     picture, axes = canvas(chart.title, max(2.2, 1.2 + 0.3 * len(lanes)))
@@ -47,7 +47,8 @@ def timeline(chart: Chart) -> Figure:
     shapes = [(start, lane - 0.4, max(stop - start, thin), 0.8) for lane, start, stop, *_ in boxes]
     families = chart.data["families"]
     colors = [f"{color_of(families[name], name)}{PALE if is_other else ''}" for _, _, _, name, is_other, *_ in boxes]
-    axes.axvspan(0, chart.data["step_ns"], color=BAND, zorder=0)
+    for first, last, left, right in chart.data["bands"]:
+        axes.add_patch(Rectangle((left, first - 0.5), right - left, last - first + 1, color=BAND, zorder=0))
     labels = [names[name] if (stop - start) * plot_dots > 40 * end else "" for _, start, stop, name, *_ in boxes]
     _draw_boxes(axes, shapes, colors, labels, plot_dots / max(end, 1))
     meanings = [family for family in dict.fromkeys(families) if family in COLORS]

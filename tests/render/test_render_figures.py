@@ -75,7 +75,7 @@ def chart(kind: ChartKind, name: str = "name") -> Chart:
         },
         "timeline": {
             "lanes": [name, "device"], "names": [name, "idle"], "families": [None, "idle: python"],
-            "boxes": [[0, 0, 50, 0, 0], [1, 20, 90, 1, 1]], "step_ns": 60,
+            "boxes": [[0, 0, 50, 0, 0], [1, 20, 90, 1, 1]], "bands": [[0, 0, 0, 60]],
         },
     }  # fmt: skip
     return Chart(kind=kind, title=name, text="", data=data[kind])
@@ -173,7 +173,13 @@ def test_thousands_of_boxes_are_one_collection() -> None:
             kind="timeline",
             title="t",
             text="",
-            data={"lanes": ["a"], "names": names, "families": [None] * len(names), "boxes": boxes, "step_ns": count},
+            data={
+                "lanes": ["a"],
+                "names": names,
+                "families": [None] * len(names),
+                "boxes": boxes,
+                "bands": [[0, 0, 0, count]],
+            },
         )
     )
     for drawn, expected in ((tree, 2001), (timeline, count)):

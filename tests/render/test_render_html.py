@@ -179,12 +179,14 @@ def test_the_timeline_of_a_step_is_cropped_to_it() -> None:
         Span(lane=lane, name="forward", start_ns=start, end_ns=end, step=step)
         for lane, start, end, step in (("host", 90, 150, 1), ("device: phase", 120, 260, 2))
     )
-    timeline = StepTimeline(step=7, index=1, start_ns=100, host_end_ns=150, end_ns=250, spans=spans, omitted=3)
+    timeline = StepTimeline(
+        step=7, index=1, start_ns=100, host_end_ns=150, device_ns=(120, 250), end_ns=250, spans=spans, omitted=3
+    )
     html = page(traces_document(traces(trace()), timelines={0: timeline}))
     chart = next(chart for chart in charts(html) if chart["kind"] == "timeline")
     assert chart["data"] == {
         "lanes": ["host", "device: phase"], "names": ["forward"], "families": [None],
-        "facts": [], "boxes": [[0, 0, 50, 0, 0], [1, 20, 150, 0, 1]], "step_ns": 50,
+        "facts": [], "boxes": [[0, 0, 50, 0, 0], [1, 20, 150, 0, 1]], "bands": [[0, 0, 0, 50], [1, 1, 20, 150]],
     }  # fmt: skip
     text = check(html).text
     assert "Timeline of step 7" in text

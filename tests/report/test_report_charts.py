@@ -224,8 +224,13 @@ def test_the_chart_of_phases_is_the_table_of_phases() -> None:
 def test_a_timeline_tells_the_work_of_other_steps_apart() -> None:
     (timeline,) = inspect(DDP, timelines=True).timelines.values()
     (chart,) = timeline_chart(timeline)
-    assert chart.data["step_ns"] == timeline.host_end_ns - timeline.start_ns
-    assert max(box[2] for box in chart.data["boxes"]) > chart.data["step_ns"], "the device works on it after the host"
+    lanes, (host, device) = chart.data["lanes"], chart.data["bands"]
+    assert host[2:] == [0, timeline.host_end_ns - timeline.start_ns]
+    assert (host[1] + 1, device[1] + 1) == (device[0], len(lanes))
+    assert {lane.partition(":")[0] for lane in lanes[device[0] :]} == {"device"}
+    own_work = [box for box in chart.data["boxes"] if lanes[box[0]].startswith("device: stream") and not box[4]]
+    assert device[2:] == [min(box[1] for box in own_work), max(box[2] for box in own_work)]
+    assert device[3] > host[3], "the device works on it after the host"
     own = [span for span in timeline.spans if span.step == timeline.index]
     flags = [box[4] for box in chart.data["boxes"]]
     assert flags.count(0) == len(own)
@@ -343,10 +348,11 @@ def test_before_and_after_differ_by_the_saving_of_the_finding() -> None:
     assert 1.0 - repair.after_ns / repair.before_ns == pytest.approx(saving.median)
     before, after = repair_charts(timeline)
     assert before.data["shared_ns"] == after.data["shared_ns"] == [0, repair.before_ns]
-    assert (before.data["step_ns"], after.data["step_ns"]) == (repair.before_ns, repair.after_ns)
+    ends = {"before": repair.before_ns, "after": repair.after_ns}
     assert before.data["lanes"] == after.data["lanes"]
     for chart in (before, after):
-        assert max(box[2] for box in chart.data["boxes"]) == chart.data["step_ns"], "the last work ends the steps"
+        assert [band[2:] for band in chart.data["bands"]] == [[0, ends[chart.name]]] * 2
+        assert max(box[2] for box in chart.data["boxes"]) == ends[chart.name], "the last work ends the steps"
         assert min(box[1] for box in chart.data["boxes"]) == 0
     assert list(repair_charts(replace(timeline, repair=None))) == []
 

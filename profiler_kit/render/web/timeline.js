@@ -3,7 +3,7 @@ const MIN_PIXELS = 0.8, FAINTEST = 0.2, PALE = 0.3, LANE = 27;
 const FACTS = ["operator", "module", "line", "launch"]; // what is known about an event, in the order of the data
 const together = []; // the views of timelines on a clock that several have, and where their common range begins
 draw.timeline = function timeline(element, data, tools) {
-  const { lanes, names, boxes, step_ns: stepEnd } = data, end = Math.max(1, ...boxes.map((box) => box[2]));
+  const { lanes, names, boxes } = data, end = Math.max(1, ...boxes.map((box) => box[2]));
   const families = new Map(), family = (name) => data.families[name] || names[name];
   boxes.forEach((box) => { if (!families.has(family(box[3]))) families.set(family(box[3]), families.size); });
   const lowerNames = names.map((name) => name.toLowerCase());
@@ -69,8 +69,9 @@ draw.timeline = function timeline(element, data, tools) {
   };
   legend(tools, [...families.keys()].filter((name) => COLORS[name]).map((name) => [name, COLORS[name]]));
 
-  // The step on the host, where work of other steps is shown too, and what the user measures.
-  const ranges = () => [...(stepEnd < end || data.shared_ns ? [[0, stepEnd, inks.muted]] : []), ...(measured ? [[...measured, inks.accent]] : [])];
+  // The step on host and device, where work of other steps is shown too, and what the user measures.
+  const steps = data.shared_ns || data.bands[0]?.[3] < end ? data.bands : [];
+  const ranges = () => [...steps.map((band) => [...band, inks.muted]), ...(measured ? [[0, lanes.length - 1, ...measured, inks.accent]] : [])];
   function measure(from, to) {
     measured = [Math.max(low, Math.min(from, to)), Math.min(high, Math.max(from, to))];
     element.dataset.measured = measured.join(" ");
@@ -94,11 +95,11 @@ draw.timeline = function timeline(element, data, tools) {
     const scale = linear(view.from, view.to, area.left, area.right), inside = (ns) => Math.min(area.right, Math.max(area.left, scale(ns)));
     horizontalAxis(kit, area, scale, ticks(view.from - low, view.to - low, tickCount(area), "ns").map((ns) => ns + low), clock);
     rowsOf(kit, labels, area);
-    for (const [from, to, color] of ranges()) {
-      const [left, right] = [from, to].map(inside);
+    for (const [first, last, from, to, color] of ranges()) {
+      const [left, right] = [from, to].map(inside), above = area.top + first * LANE, tall = (last - first + 1) * LANE;
       if (right <= left) continue;
-      kit.rect(left, area.top, right - left, area.bottom - area.top, color, 0.08);
-      kit.frame(left, area.top, right - left, area.bottom - area.top, color, { dash: [4, 3] });
+      kit.rect(left, above, right - left, tall, color, 0.08);
+      kit.frame(left, above, right - left, tall, color, { dash: [4, 3] });
     }
     for (const [lane, start, stop, name, isOther] of boxes) {
       if (stop < view.from || start > view.to) continue;

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from profiler_kit.records.document import Chart, ChartData
 from profiler_kit.records.families import family_group
-from profiler_kit.records.lanes import EventSpan, StepRepair, StepTimeline
+from profiler_kit.records.lanes import DEVICE, EventSpan, StepRepair, StepTimeline
 from profiler_kit.records.paths import parent_path
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.runs import Span
@@ -197,16 +198,29 @@ def clock_range(timelines: Iterable[StepTimeline]) -> ClockRange | None:
 def timeline_chart(timeline: StepTimeline, trace: str = "", shared: ClockRange | None = None) -> Iterator[Chart]:
     """The lanes of one step over time. `trace`: its name, where there are several. `shared`: the range that all of these show."""
     number = f"step {timeline.step}" if timeline.step is not None else "the trace"
+    lag = _device_lag(timeline)
     omitted = f" {timeline.omitted:,} shorter boxes are left out." if timeline.omitted else ""
     yield Chart(
         kind="timeline",
         name="timeline",
         title=f"Timeline of {number}{f', {trace}' if trace else ''}",
-        text="What host and device do over time. The band is the step on the host; work of other steps is pale. Drag to move; "
-        "turn the wheel with Ctrl pressed to zoom; drag with Shift pressed to measure. Click a box to see its operator, module, "
+        text=f"What host and device do over time.{lag} Drag to move; turn the wheel with Ctrl pressed to zoom; drag with Shift "
+        "pressed to measure. Click a box to see its operator, module, "
         f"launch and line; the keys N and P go to the next and the previous one, J and K to another lane."
         f"{' The timelines are on one clock and show the same time.' if shared else ''}{omitted}",
         data=ChartData(lambda: {**_timeline_data(timeline), **_shared_range(timeline, shared)}),
+    )
+
+
+def _device_lag(timeline: StepTimeline) -> str:
+    """What the bands of a timeline are, where the device works on the step after the host; else empty."""
+    if timeline.device_ns is None or timeline.host_end_ns >= timeline.end_ns:
+        return ""
+    start_ns, end_ns = timeline.device_ns
+    host = text(timeline.host_end_ns - timeline.start_ns, "ns")
+    return (
+        f" The bands are the step: {host} on the host, and {text(end_ns - start_ns, 'ns')} on the device, which begins "
+        f"{text(start_ns - timeline.start_ns, 'ns')} later. Work of other steps is pale."
     )
 
 
@@ -233,7 +247,9 @@ def _repair_chart(
     name: str, title: str, spans: tuple[Span, ...], repair: StepRepair, steps_ns: int, caption: str
 ) -> Chart:
     end_ns = max(repair.before_ns, repair.after_ns)
-    steps = StepTimeline(step=None, start_ns=0, end_ns=end_ns, host_end_ns=steps_ns, spans=spans)
+    steps = StepTimeline(
+        step=None, start_ns=0, end_ns=end_ns, host_end_ns=steps_ns, device_ns=(0, steps_ns), spans=spans
+    )
     lanes = list(dict.fromkeys(span.lane for span in repair.before))
     shared = {"shared_ns": [0, end_ns], "clock": "replay"}
     data = ChartData(lambda: {**_timeline_data(steps, lanes), **shared})
@@ -271,8 +287,19 @@ def _timeline_data(timeline: StepTimeline, lanes: Sequence[str] = ()) -> dict[st
         "families": [family for _, family in names],
         "facts": [list(values) for values in facts],
         "boxes": boxes,
-        "step_ns": timeline.host_end_ns - timeline.start_ns,
+        "bands": _bands(timeline, lanes),
     }
+
+
+def _bands(timeline: StepTimeline, lanes: Sequence[str]) -> list[list[int]]:
+    """The step on the lanes of the host and on those of the device: the first and the last lane, start and end in ns."""
+    ranges = {False: (timeline.start_ns, timeline.host_end_ns), True: timeline.device_ns}
+    bands = []
+    for is_device, group in itertools.groupby(range(len(lanes)), lambda lane: lanes[lane].startswith(DEVICE)):
+        numbers, times = list(group), ranges[is_device]
+        if times is not None:
+            bands.append([numbers[0], numbers[-1], *(max(0, time - timeline.start_ns) for time in times)])
+    return bands
 
 
 def _event_facts(span: EventSpan, facts: dict[tuple[str, ...], int], start_ns: int) -> tuple[int | None, ...]:
