@@ -17,7 +17,7 @@ from profiler_kit.attribution.host_time import innermost
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import messages
 from profiler_kit.records.families import family_name
-from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
+from profiler_kit.records.lanes import COLLECTIVES, DEVICE, PHASES, ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span, SpanKind
 from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
 from profiler_kit.traces.kernels import classify
@@ -55,11 +55,11 @@ def build_annotation(attribution: Attribution) -> Annotation:
     device, names = event_devices(attribution)
     is_collective = attribution.device.collective
     for number in np.unique(device).tolist():
-        title = "device" if len(names) == 1 else f"device {names[number]}"
+        title = DEVICE if len(names) == 1 else f"{DEVICE} {names[number]}"
         on_device = device == number
         pieces = busy_pieces(attribution, on_device & ~is_collective)
         work = _work(attribution, pieces)
-        spans += _phase_lane(f"{title}: phase", work)
+        spans += _phase_lane(title + PHASES, work)
         spans += modules.lanes(title, work)
         spans += _family_lane(
             f"{title}: kernels",
@@ -68,7 +68,7 @@ def build_annotation(attribution: Attribution) -> Annotation:
             attribution.table.names,
         )
         spans += _communication_lane(
-            f"{title}: communication", attribution, busy_pieces(attribution, on_device & is_collective)
+            title + COLLECTIVES, attribution, busy_pieces(attribution, on_device & is_collective)
         )
         spans += (
             _idle_lane(f"{title}: idle", idle_gaps, on_device, attribution.device.step) if idle_gaps is not None else ()
@@ -109,7 +109,7 @@ def _host_lanes(attribution: Attribution, modules: _Modules) -> Iterator[Span]:
         work = _innermost(attribution, np.flatnonzero(thread == number).astype(np.int32))
         name = table.threads[number]
         title = f"host thread {name.thread}"
-        yield from _phase_lane(f"{title}: phase", work, unattributed=False)
+        yield from _phase_lane(title + PHASES, work, unattributed=False)
         if not len(attribution.device.rows):
             yield from modules.lanes(title, work)
     if not len(attribution.device.rows):

@@ -112,9 +112,18 @@ class _StepMeans:
 def timelines_on_one_clock(extracts: Sequence[RankExtract]) -> list[StepTimeline | None]:
     """Return the timelines of `extracts`, with clocks where collectives, which end on all ranks at once, show how they differ."""
     steps = sorted(set.intersection(*(set(extract.steps.number.tolist()) for extract in extracts)))
-    clocks = clock_offsets(align_collectives(extracts, steps).blocks, extracts)
+    blocks = align_collectives(extracts, steps).blocks
+    clocks = clock_offsets(blocks, extracts)
+    shown = {extract.timeline.step for extract in extracts if extract.timeline is not None}
+    starts = [
+        block.times(extracts)[0] for block in blocks if len(block.members) == len(extracts) and {block.step} == shown
+    ]
     return [
-        replace(extract.timeline, clock_ns=clocks.get(i)) if extract.timeline is not None else None
+        replace(
+            extract.timeline, clock_ns=clocks.get(i), collectives=tuple(int(t) for block in starts for t in block[:, i])
+        )
+        if extract.timeline is not None
+        else None
         for i, extract in enumerate(extracts)
     ]
 

@@ -14,7 +14,7 @@ from profiler_kit.attribution.device_time import device_time
 from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.host_activity import user_calls
 from profiler_kit.attribution.result import Attribution, phase_name
-from profiler_kit.records.lanes import ROOT_NAME, UNATTRIBUTED, EventSpan, HostCall, StepTimeline
+from profiler_kit.records.lanes import DEVICE, ROOT_NAME, UNATTRIBUTED, EventSpan, HostCall, StepTimeline
 from profiler_kit.records.runs import Span, SpanKind
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.names import NODE_PREFIX
@@ -248,7 +248,7 @@ class _Events:
         streams = [stream.stream for stream in table.streams]
         of_event = table.stream[device.rows]
         for position in sorted(self._device.tolist(), key=lambda i: (len(streams[of_event[i]]), streams[of_event[i]])):
-            title = "device" if len(names) == 1 else f"device {names[numbers[position]]}"
+            title = DEVICE if len(names) == 1 else f"{DEVICE} {names[numbers[position]]}"
             name, stream = table.names[int(table.name[device.rows[position]])], streams[of_event[position]]
             family = "communication" if device.collective[position] else classify(name).family
             yield self._device_span(

@@ -129,7 +129,7 @@ class Chart:
       of the step), the index of its name, 1 if it belongs to another step, and of events the index of their `facts`
       (operator, module, line and launch, "" if unknown) and the start of the launch; `bands`, where the step is, each with the
       first and the last lane, start and end. Of timelines that are shown together, `shared_ns`: the range of all of them, from
-      the start of this one, and the name of their `clock`.
+      the start of this one, and the name of their `clock`. Of ranks, `links`: the lane and the start of a collective on each.
     - ``tree``: `sides`, two labels; `figures`, each with `key`, `title` and `unit`; `nodes` in pre-order, each with `name`,
       `path`, `type`, `status` (a `LayerKind`), `note`, the index of its `parent` (-1 for a root), and for each key the
       figures of both sides including children, None where the module does not exist.

@@ -9,6 +9,8 @@ from profiler_kit.records.runs import Span
 
 UNATTRIBUTED: Final = "unattributed"  # the name of spans without a phase or module
 DEVICE: Final = "device"  # the lanes of devices begin with it
+PHASES: Final = ": phase"  # the lanes of phases end with it
+COLLECTIVES: Final = ": communication"
 ROOT_NAME: Final = "(root)"  # the root module's path is empty, and trace viewers cannot display an empty name
 
 
@@ -80,6 +82,7 @@ class StepTimeline:
     - `omitted`: the number of spans that were left out because they are the shortest.
     - `calls`: the calls of host threads in the step, as trees.
     - `clock_ns`: how far its clock is ahead of that of the other ranks; None if it is not known.
+    - `collectives`: when each collective of the step that all ranks have starts here; in one order on all ranks.
     - `repair`: what the finding that saves most would change, from the replay of the trace; None without one.
     """
 
@@ -93,6 +96,7 @@ class StepTimeline:
     omitted: int = 0
     calls: tuple[HostCall, ...] = ()
     clock_ns: int | None = None
+    collectives: tuple[int, ...] = ()
     repair: StepRepair | None = None
 
     def is_of_another_step(self, span: Span) -> bool:

@@ -49,7 +49,9 @@ def traces_document(
         after = _AFTER_TIMELINE if len(report.traces) == 1 else (report.name(report.traces[0]),)
         place = next((i for i, section in enumerate(sections) if section.title in after), len(sections))
         shared = charts.clock_range(timelines.values())
-        drawings = [
+        names = {_rank_name(report, index): timeline for index, timeline in sorted(timelines.items())}
+        drawings = list(charts.ranks_chart(names)) if len(names) == len(timelines) else []
+        drawings += [
             chart
             for index, timeline in sorted(timelines.items())
             for chart in _step_charts(timeline, _timeline_name(report, index), shared)
@@ -73,6 +75,11 @@ def traces_document(
 def _step_charts(timeline: StepTimeline, name: str, shared: charts.ClockRange | None) -> Iterator[Chart]:
     yield from charts.timeline_chart(timeline, name, shared)
     yield from charts.call_chart(timeline, name)
+
+
+def _rank_name(report: TraceReport, index: int) -> str:
+    rank = report.traces[index].rank
+    return report.name(report.traces[index]) if rank is None else f"rank {rank}"
 
 
 def _timeline_name(report: TraceReport, index: int) -> str:

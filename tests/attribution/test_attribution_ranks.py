@@ -128,6 +128,8 @@ def test_collectives_put_timelines_on_one_clock() -> None:
     assert first is not None
     assert second is not None
     assert (first.clock_ns, second.clock_ns) == (0, 5000)
+    assert [start - first.clock_ns for start in first.collectives] == [start - 5000 for start in second.collectives]
+    assert first.collectives == (1_000_170, 1_000_670), "of the step that is shown"
     assert timelines_on_one_clock([replace(files[0], timeline=None), files[1]]) == [None, second]
     apart = [replace(extract(rank, {1: []}), timeline=timeline) for rank in (0, 1)]
     assert [one.clock_ns for one in timelines_on_one_clock(apart) if one is not None] == [None, None]

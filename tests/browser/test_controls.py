@@ -428,25 +428,40 @@ def test_the_boxes_of_a_timeline_are_reached_by_keyboard(open_page: OpenPage) ->
 
 def test_the_timelines_of_ranks_show_the_same_time(open_page: OpenPage) -> None:
     opened = open_page("ranks on one clock")
+    figures = opened.page.locator("figure.timeline")
     charts = opened.page.locator("figure.timeline .chart")
     shared = [
         block.data["shared_ns"]
         for section in PAGES["ranks on one clock"]().sections
         for block in section.blocks
-        if isinstance(block, Chart) and block.name == "timeline"
+        if isinstance(block, Chart) and block.name in ("ranks_timeline", "timeline")
     ]
-    assert len(shared) == 2
+    assert len(shared) == 3, "all ranks, then each"
     assert len({end - start for start, end in shared}) == 1
-    for number in range(2):
+    for number in range(3):
         charts.nth(number).scroll_into_view_if_needed()
         charts.nth(number).locator("canvas").wait_for()
-    for moved in (0, 1):
-        opened.page.locator("figure.timeline").nth(moved).get_by_label("Zoom in").click()
-        views = [list(map(float, str(charts.nth(i).get_attribute("data-view")).split())) for i in (0, 1)]
-        (first, last), (other_first, other_last) = views
-        assert first - shared[0][0] == pytest.approx(other_first - shared[1][0], abs=2)
-        assert last - shared[0][0] == pytest.approx(other_last - shared[1][0], abs=2)
-        assert last - first == pytest.approx((shared[0][1] - shared[0][0]) / 2 ** (moved + 1), rel=1e-6)
+    for moved in range(3):
+        figures.nth(moved).get_by_label("Zoom in").click()
+        views = [list(map(float, str(charts.nth(i).get_attribute("data-view")).split())) for i in range(3)]
+        starts, ends = ([view[side] - shared[i][0] for i, view in enumerate(views)] for side in (0, 1))
+        assert starts == pytest.approx([starts[0]] * 3, abs=2)
+        assert ends == pytest.approx([ends[0]] * 3, abs=2)
+        assert ends[0] - starts[0] == pytest.approx((shared[0][1] - shared[0][0]) / 2 ** (moved + 1), rel=1e-6)
+
+
+def test_the_ranks_have_an_arrow_for_each_collective_in_view(open_page: OpenPage) -> None:
+    opened = open_page("ranks on one clock")
+    figure = opened.page.locator("figure.timeline").first
+    figure.scroll_into_view_if_needed()
+    figure.locator("canvas").wait_for()
+    links = timeline_of("ranks on one clock")["links"]
+    assert opened.shown("timeline", "links") == str(len(links)) != "0"
+    figure.get_by_label("Zoom in").click()
+    first, last = map(float, opened.shown("timeline", "view").split())
+    in_view = [starts for starts in links if all(first <= ns <= last for _, ns in starts)]
+    assert opened.shown("timeline", "links") == str(len(in_view))
+    assert len(in_view) < len(links)
 
 
 def test_the_straggler_is_red(open_page: OpenPage) -> None:

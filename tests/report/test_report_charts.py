@@ -31,6 +31,7 @@ from profiler_kit.report.charts.traces import (
     MAX_BARS,
     call_chart,
     rank_chart,
+    ranks_chart,
     repair_charts,
     time_chart,
     timeline_chart,
@@ -179,7 +180,7 @@ def timelines_of(document: Document) -> list[str]:
         for section in document.sections
         if section.title == "Timeline"
         for block in section.blocks
-        if isinstance(block, Chart) and block.kind == "timeline"
+        if isinstance(block, Chart) and block.name == "timeline"
     ]
 
 
@@ -336,6 +337,26 @@ def test_the_steps_of_compared_traces_begin_at_the_same_time() -> None:
     assert [data["shared_ns"] for data in charts] == [[0, longest]] * 2
     assert len({tuple(data["lanes"]) for data in charts}) == 2, "each side has its own"
     assert compare_files(str(DDP), str(DDP), on_progress=lambda _: None).timelines == (), "only on request"
+
+
+def test_the_ranks_are_under_each_other_and_the_starts_of_a_collective_are_linked() -> None:
+    inspection = inspect(RANKS, timelines=True)
+    timelines = {f"rank {i}": timeline for i, timeline in inspection.timelines.items()}
+    (chart,) = ranks_chart(timelines)
+    lanes, boxes = chart.data["lanes"], chart.data["boxes"]
+    assert lanes == [f"{rank}: {name}" for rank in timelines for name in ("host", "device", "collectives")]
+    assert {box[0] for box in boxes} == set(range(len(lanes)))
+    begins = [{box[1] for box in boxes if box[0] == lane} for lane in range(len(lanes))]
+    assert chart.data["links"]
+    for starts in chart.data["links"]:
+        assert [lanes[lane].rpartition(": ")[2] for lane, _ in starts] == ["collectives"] * len(timelines)
+        assert all(ns in begins[lane] for lane, ns in starts)
+    for first, last, start, end in chart.data["bands"]:
+        own = [box for box in boxes if first <= box[0] <= last and not box[4]]
+        assert start <= min(box[1] for box in own)
+        assert max(box[2] for box in own) <= end
+    apart = {rank: replace(timeline, clock_ns=None) for rank, timeline in timelines.items()}
+    assert list(ranks_chart(apart)) == []
 
 
 def test_before_and_after_differ_by_the_saving_of_the_finding() -> None:

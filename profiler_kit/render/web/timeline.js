@@ -110,7 +110,16 @@ draw.timeline = function timeline(element, data, tools) {
       kit.rect(left, y, width, LANE - 5, fill, covered * (isPale ? PALE : 1));
       if (width > 36 && isMatch) kit.text(names[name], left + 4, y + (LANE - 5) / 2, { color: isPale ? inks.text : inkOn(fill), most: width - 8, size: 11 });
     }
+    const links = (data.links || []).map((starts) => starts.filter(([, ns]) => ns >= view.from && ns <= view.to)).filter((starts) => starts.length > 1);
+    element.dataset.links = links.length;
+    for (const starts of links) paintLink(kit, starts.map(([lane, ns]) => [inside(ns), area.top + (lane + 0.5) * LANE]));
     if (selected) paintSelected(kit, inside, (lane) => area.top + lane * LANE + 2);
+  }
+  // A line through the starts of one collective on all ranks, with an arrow at the last, from where the line comes.
+  function paintLink(kit, points) {
+    const last = points.reduce((a, b) => (b[0] > a[0] ? b : a)), [x, y] = last, from = points.indexOf(last) ? -1 : 1;
+    kit.line(points, inks.text);
+    kit.area([[x, y], [x - 4, y + 9 * from], [x + 4, y + 9 * from]], inks.text, 1);
   }
   // A line from its launch, on the lane of launches that has it, to the selected work.
   function paintSelected(kit, inside, rowY) {

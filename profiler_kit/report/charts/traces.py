@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from profiler_kit.records.document import Chart, ChartData
 from profiler_kit.records.families import family_group
-from profiler_kit.records.lanes import DEVICE, EventSpan, StepRepair, StepTimeline
+from profiler_kit.records.lanes import COLLECTIVES, DEVICE, PHASES, EventSpan, StepRepair, StepTimeline
 from profiler_kit.records.paths import parent_path
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.runs import Span
@@ -193,6 +194,54 @@ def clock_range(timelines: Iterable[StepTimeline]) -> ClockRange | None:
     starts = [timeline.start_ns - clock for timeline, clock in clocks if clock is not None]
     ends = [timeline.end_ns - clock for timeline, clock in clocks if clock is not None]
     return ClockRange(min(starts), max(ends)) if len(clocks) > 1 and len(starts) == len(clocks) else None
+
+
+def ranks_chart(timelines: Mapping[str, StepTimeline]) -> Iterator[Chart]:
+    """The step of each rank, by the name of the rank, under each other; nothing without a common clock and collectives."""
+    shared = clock_range(timelines.values())
+    if shared is None or not all(timeline.collectives for timeline in timelines.values()):
+        return
+    yield Chart(
+        kind="timeline",
+        name="ranks_timeline",
+        title="The ranks on one clock",
+        text="The phases of host and device and the collectives of each rank. A line joins the starts of one collective on all "
+        "ranks, with an arrow at the last one, which the others wait for. The bands are the step; work of other steps is pale.",
+        data=ChartData(lambda: _ranks_data(timelines, shared)),
+    )
+
+
+def _ranks_data(timelines: Mapping[str, StepTimeline], shared: ClockRange) -> dict[str, Any]:
+    spans: list[Span] = []
+    lanes: list[str] = []
+    bands: list[list[int]] = []
+    starts: list[list[list[int]]] = []
+    for rank, timeline in timelines.items():
+        clock_ns = shared.start_ns + (timeline.clock_ns or 0)
+        host, device, collectives = (f"{rank}: {name}" for name in ("host", "device", "collectives"))
+        for span in timeline.spans:
+            is_device = span.lane.startswith(DEVICE)
+            if span.lane.endswith(PHASES) or (is_device and span.lane.endswith(COLLECTIVES)):
+                lane = collectives if span.lane.endswith(COLLECTIVES) else device if is_device else host
+                start_ns, end_ns = max(span.start_ns, timeline.start_ns), min(span.end_ns, timeline.end_ns)
+                step = int(timeline.is_of_another_step(span))
+                spans.append(
+                    replace(span, lane=lane, start_ns=start_ns - clock_ns, end_ns=end_ns - clock_ns, step=step)
+                )
+        bands += (
+            [len(lanes) + first, len(lanes) + last, start_ns - clock_ns, end_ns - clock_ns]
+            for first, last, (start_ns, end_ns) in (
+                (0, 0, (timeline.start_ns, timeline.host_end_ns)),
+                (1, 2, timeline.device_ns or (timeline.start_ns, timeline.end_ns)),
+            )
+        )
+        starts.append([[len(lanes) + 2, start_ns - clock_ns] for start_ns in timeline.collectives])
+        lanes += (host, device, collectives)
+    job = StepTimeline(
+        step=None, index=0, start_ns=0, end_ns=shared.end_ns - shared.start_ns, host_end_ns=0, spans=tuple(spans)
+    )
+    data = {**_timeline_data(job, lanes), "bands": bands, "links": list(zip(*starts, strict=True))}
+    return {**data, "shared_ns": [0, job.end_ns], "clock": "traces"}
 
 
 def timeline_chart(timeline: StepTimeline, trace: str = "", shared: ClockRange | None = None) -> Iterator[Chart]:
