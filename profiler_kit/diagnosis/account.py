@@ -40,12 +40,6 @@ class Cell:
     module: str = ""
     kernel: str = ""
 
-    def is_in(self, claim: Claim) -> bool:
-        """Return whether the cell is a part of what `claim` names."""
-        if self.cause:
-            return claim.covers("cause", self.cause)
-        return claim.pool == "busy" and any(claim.covers(kind, getattr(self, kind)) for kind in _KINDS)
-
 
 class Account:
     """The cells of a step, and the explained part of each of them and of the peak."""
@@ -96,10 +90,27 @@ class Account:
 
     def _parts(self, finding: Finding | Symptom) -> list[tuple[int, float]]:
         """Return the cells of which `finding` explains more than the findings before, with the part that it explains."""
-        claimed = [i for i, cell in enumerate(self.cells) if any(map(cell.is_in, finding.claims))]
+        claimed = self._claimed(finding.claims)
         size = math.fsum(self.cells[i].share for i in claimed)
         part = min(1.0, finding.weight / size) if size > 0 else 0.0
         return [(i, part) for i in claimed if part > self._explained[i]]
+
+    def _claimed(self, claims: Sequence[Claim]) -> list[int]:
+        """Return the cells that `claims` name. A claim is asked once per name: there are many more cells than names."""
+        busy = [claim for claim in claims if claim.pool == "busy"]
+        causes, phases, modules, kernels = (
+            {name for name in {getattr(cell, kind) for cell in self.cells} if any(c.covers(kind, name) for c in asked)}
+            for kind, asked in (("cause", claims), *((kind, busy) for kind in _KINDS))
+        )
+        return [
+            i
+            for i, cell in enumerate(self.cells)
+            if (
+                cell.cause in causes
+                if cell.cause
+                else cell.phase in phases or cell.module in modules or cell.kernel in kernels
+            )
+        ]
 
     def unexplained(self, *, idle: bool) -> float:
         """Return the share of the step that is idle (or busy) and that no finding explains."""

@@ -71,7 +71,7 @@ class Inspection(Views):
         if kind == "timeline" and self.files and index not in self.timelines:
             from profiler_kit.pipeline.trace_reading import extract_trace
 
-            timeline = extract_trace(self.files[index], timeline=True).rank.timeline
+            timeline = extract_trace(self.files[index], timeline=True, of_job=False).rank.timeline
             inspection = replace(self, timelines={index: timeline} if timeline is not None else {})
         return Views.plot(inspection, kind, run=run, by=by, trace=trace)
 

@@ -131,18 +131,21 @@ def _slowest_timeline(
             slowest = max(ranks.stragglers, key=lambda straggler: straggler.cost_ns).rank
         file = next(rank.file for rank in ranks.ranks if rank.rank == slowest)
         index = next((i for i, trace in enumerate(traces) if trace.file == file), 0)
-    timeline = extract_trace(files[index], timeline=True).rank.timeline
+    timeline = extract_trace(files[index], timeline=True, of_job=False).rank.timeline
     return {index: timeline} if timeline is not None else {}
 
 
 def summary(file: Path) -> TraceSummary:
     """Summarize the trace in `file`. Raises TraceError."""
-    return extract_trace(file).summary
+    return extract_trace(file, of_job=False).summary
 
 
 @without_garbage_collection()
-def extract_trace(file: Path, *, timeline: bool = False) -> TraceExtract:
-    """The summary of the trace in `file`, what combining ranks needs, and its `timeline`. Raises TraceError."""
+def extract_trace(file: Path, *, timeline: bool = False, of_job: bool = True) -> TraceExtract:
+    """The summary of the trace in `file`, what combining ranks needs (with the graph `of_job`), and its `timeline`.
+
+    Raises: TraceError.
+    """
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.rank_extract import extract_rank
     from profiler_kit.simulation.ranks import rank_graph
@@ -159,7 +162,8 @@ def extract_trace(file: Path, *, timeline: bool = False) -> TraceExtract:
         from profiler_kit.attribution.step_lanes import step_timeline
 
         extract = replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
-    return TraceExtract(rank=extract, graph=rank_graph(attribution, extract.summary), model=replay.model)
+    graph = rank_graph(attribution, extract.summary) if of_job else None
+    return TraceExtract(rank=extract, graph=graph, model=replay.model)
 
 
 def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: bool) -> Iterator[TraceExtract | KitError]:
@@ -171,7 +175,7 @@ def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: boo
             on_progress(
                 f"reading {file.name}" if len(files) == 1 else f"reading {file.name} ({number} of {len(files)})"
             )
-            yield _extract_or_error(file, with_timeline)
+            yield _extract_or_error(file, with_timeline, of_job=len(files) > 1)
         return
     on_progress(f"reading {len(files)} traces in {workers} processes")
     interval = max(1, len(files) // PROGRESS_LINES)
@@ -183,9 +187,9 @@ def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: boo
         yield extract
 
 
-def _extract_or_error(file: Path, with_timeline: bool) -> TraceExtract | TraceError:
+def _extract_or_error(file: Path, with_timeline: bool, *, of_job: bool) -> TraceExtract | TraceError:
     try:
-        return extract_trace(file, timeline=with_timeline)
+        return extract_trace(file, timeline=with_timeline, of_job=of_job)
     except TraceError as error:
         return error
 

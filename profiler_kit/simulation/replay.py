@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -47,22 +48,16 @@ def simulate(graph: Graph) -> Replay:
 
     Edges lead to higher numbers, so one pass in the order of the numbers sees each node after all that it depends on.
     """
-    start, duration = graph.ready_ns.tolist(), graph.duration_ns.tolist()
-    source, delay = graph.source.tolist(), graph.delay_ns.tolist()
+    edges = zip(graph.source.tolist(), graph.delay_ns.tolist(), strict=True)
+    counts = np.bincount(graph.target, minlength=len(graph)).tolist()
     end: list[int] = []
-    bounds = np.searchsorted(graph.target, np.arange(len(graph) + 1)).tolist()
-    for node, length in enumerate(duration):
-        begin = start[node]
-        for edge in range(bounds[node], bounds[node + 1]):
-            if (at := end[source[edge]] + delay[edge]) > begin:
+    for begin, length, count in zip(graph.ready_ns.tolist(), graph.duration_ns.tolist(), counts, strict=True):
+        for source, delay in islice(edges, count):
+            if (at := end[source] + delay) > begin:
                 begin = at
-        start[node] = begin
         end.append(begin + length)
-    return Replay(
-        graph=graph,
-        start_ns=np.array(start, np.int64),
-        end_ns=np.array(end, np.int64),
-    )
+    end_ns = np.array(end, np.int64)
+    return Replay(graph=graph, start_ns=end_ns - graph.duration_ns, end_ns=end_ns)
 
 
 def step_ns_of(graph: Graph, start_ns: Ints, end_ns: Ints) -> int:

@@ -75,7 +75,7 @@ def test_ctrl_c_keeps_what_was_read_before(monkeypatch: pytest.MonkeyPatch) -> N
     whole = reading.extract_trace
     seen: list[Path] = []
 
-    def interrupted(file: Path, *, timeline: bool) -> object:
+    def interrupted(file: Path, **_: bool) -> object:
         seen.append(file)
         if len(seen) == 2:
             raise KeyboardInterrupt
@@ -131,3 +131,12 @@ def test_a_trace_says_what_a_step_takes_without_the_profiler(tmp_path: Path) -> 
     unmarked = inspect(write(tmp_path / "trace.json", [op("aten::add", 0, 5)])).report
     (trace,) = json.loads(dumps(unmarked))["traces"]
     assert (trace["untraced_step_ns"], trace["untraced_reason"]) == (None, "no steps")
+
+
+def test_a_trace_alone_needs_no_graph_for_its_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_graph: list[object] = []
+    monkeypatch.setattr("profiler_kit.simulation.ranks.rank_graph", lambda *of: with_graph.append(of))
+    assert read_all(RANKS[:1], quiet).traces
+    assert not with_graph
+    read_all(RANKS, quiet)
+    assert len(with_graph) == len(RANKS)
