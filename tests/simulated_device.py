@@ -196,25 +196,5 @@ class SimulatedDevice:
         """The result of a search over `changes` on this device."""
         search = self.search(folder, options)
         search.run(changes)
-        result = measure_result(search)
-        return Tuning(
-            tool=Tool(name="profiler_kit", version="1"),
-            created="2026-11-23T00:00:00+00:00",
-            target=INFO,
-            options=search.options,
-            outcome=result.outcome,
-            baseline=result.baseline,
-            chosen=result.chosen,
-            gain=result.gain,
-            estimate=result.estimate,
-            changes=result.changes,
-            contributions=result.contributions,
-            attempts=result.attempts,
-            code=result.code,
-            error_limit=result.error_limit,
-            reduced=result.reduced,
-            errors=result.errors,
-            processes=search.processes.count,
-            wall_ns=61 * 10**9,
-            notes=result.notes,
-        )
+        tool = Tool(name="profiler_kit", version="1")
+        return replace(measure_result(search, tool=tool, created="2026-11-23T00:00:00+00:00"), wall_ns=61 * 10**9)

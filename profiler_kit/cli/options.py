@@ -99,12 +99,14 @@ def target_spec(
     """The target spec of the parsed options.
 
     `command` holds the words of the command line around the target, for hints (default: the command's name).
+    `target`: its text; "" for options that several targets share.
     """
     from profiler_kit.records.target import TargetSpec
 
+    text, batch = target if target is not None else options.target, getattr(options, "batch", None)
     return TargetSpec(
         command=command or (options.verb, ""),
-        spec=target if target is not None else options.target,
+        spec=text,
         inputs=tuple(options.input),
         kwargs=tuple(options.kw),
         mode=options.mode,
@@ -113,11 +115,11 @@ def target_spec(
         dtype=options.dtype,
         amp=options.amp,
         channels_last=options.channels_last,
-        batch=options.batch[0] if isinstance(options.batch, tuple) else options.batch,
+        batch=batch[0] if isinstance(batch, tuple) else batch,
         seed=options.seed,
         sliced=not options.no_slice,
         allow_guess=allow_guess,
-        seen=seen_run(target if target is not None else options.target, options.from_run),
+        seen=seen_run(text, options.from_run) if text else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from profiler_kit.command_lines import kit_command
@@ -29,26 +30,8 @@ def next_command(
     if "--device" in add:  # only these verbs have one, and a static comparison runs on none
         measures = spec.command[0] in MEASURING
         arguments = [word for word in arguments if word != "--static"] if measures else [MEASURING[0], target_text]
-    for text in spec.inputs if inputs is None else inputs:
-        arguments += ["-i", text]
-    for text in spec.kwargs:
-        arguments += ["--kw", text]
-    if spec.mode != "train" and "--mode" not in add:
-        arguments += ["--mode", spec.mode]
-    for flag, value in (
-        ("--loss", spec.loss),
-        ("--optimizer", spec.optimizer),
-        ("--dtype", spec.dtype),
-        ("--amp", spec.amp),
-        ("--batch", spec.batch),
-        ("--seed", spec.seed or None),
-    ):
-        if value is not None and flag not in add:
-            arguments += [flag, str(value)]
-    if spec.channels_last:
-        arguments.append("--channels-last")
-    if not spec.sliced:
-        arguments.append("--no-slice")
+    given = spec if inputs is None else replace(spec, inputs=tuple(inputs))
+    arguments += given.option_words(without=add)
     return kit_command(*arguments, *add)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from typing import Final
 
 from profiler_kit.configurations.script_lines import code_blocks
@@ -12,13 +12,14 @@ from profiler_kit.measurement.tuning_candidates import configuration_name, runs_
 from profiler_kit.measurement.tuning_verdicts import MIN_USEFUL, completed, product, screened_gain
 from profiler_kit.measurement.turns import copies_within
 from profiler_kit.records.configs import RunConfig
+from profiler_kit.records.report import Tool
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.tuning import (
-    Attempt,
     CodeBlock,
     Contribution,
     Gain,
     PrecisionError,
+    Tuning,
     TuningAnswer,
     TuningOutcome,
     TuningSide,
@@ -34,31 +35,32 @@ PRECISIONS: Final = ("no-tf32", "matmul_tf32")  # whose errors are shown beside 
 PURPOSE: Final = "final measurement"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
-    """The measured parts of a `Tuning`."""
-
-    outcome: TuningOutcome
-    baseline: TuningSide
-    chosen: TuningSide | None
-    gain: Gain | None
-    estimate: Gain | None
-    changes: tuple[str, ...]
-    contributions: tuple[Contribution, ...]
-    attempts: tuple[Attempt, ...]
-    code: tuple[CodeBlock, ...]
-    error_limit: float | None
-    reduced: TuningAnswer | None
-    errors: tuple[PrecisionError, ...]
-    notes: tuple[str, ...]
-
-
-def measure_result(search: Search) -> SearchResult:
+def measure_result(search: Search, *, tool: Tool, created: str) -> Tuning:
     """The result of a finished or interrupted `search`, after the final measurement."""
     errors = tuple(_errors(search)) if search.has_reduced else ()
     alone = {change: gain for track in search.answers for change, gain in _leave_one_out(search, track)}
     group = _measure_again(search)
-    return replace(_result(search, group, alone), errors=errors)
+    base = search.verdicts.checked_run(search.baseline)
+    assert base is not None
+    every_run = [run for runs in search.verdicts.groups for run in runs] or [base]
+    tuning = Tuning(
+        tool=tool,
+        created=created,
+        target=search.info,
+        options=search.options,
+        outcome="interrupted" if search.processes.interrupted else "nothing better",
+        baseline=_side(search, search.baseline, group or every_run),
+        attempts=tuple(search.attempts),
+        error_limit=_limit(search, base, reduced=False),
+        reduced=_answer(search, search.reduced, group, every_run, alone) if search.has_reduced else None,
+        errors=errors,
+        processes=search.processes.count,
+        notes=tuple(dict.fromkeys([*_failures(search, group), *_load_notes(search, group or every_run), *base.notes])),
+    )
+    if not search.same.accepted:
+        return tuning
+    same = _answer(search, search.same, group, every_run, alone)
+    return replace(tuning, **{field.name: getattr(same, field.name) for field in fields(same)})
 
 
 def _errors(search: Search) -> Iterator[PrecisionError]:
@@ -146,29 +148,6 @@ def _final_gain(search: Search, track: Track, group: Sequence[ConfigRun]) -> Gai
     if gain is None or gain.high >= 1.0 or gain.ratio > 1 - MIN_USEFUL:
         return gain
     return replace(gain, outcome="better", reason="")
-
-
-def _result(search: Search, group: Sequence[ConfigRun], alone: dict[tuple[bool, str], Contribution]) -> SearchResult:
-    base = search.verdicts.checked_run(search.baseline)
-    assert base is not None
-    every_run = [run for runs in search.verdicts.groups for run in runs] or [base]
-    same = _answer(search, search.same, group, every_run, alone) if search.same.accepted else None
-    outcome: TuningOutcome = "interrupted" if search.processes.interrupted else "nothing better"
-    return SearchResult(
-        outcome=same.outcome if same is not None else outcome,
-        baseline=_side(search, search.baseline, group or every_run),
-        chosen=same.chosen if same is not None else None,
-        gain=same.gain if same is not None else None,
-        estimate=same.estimate if same is not None else None,
-        changes=search.same.accepted,
-        contributions=same.contributions if same is not None else (),
-        attempts=tuple(search.attempts),
-        code=same.code if same is not None else (),
-        error_limit=_limit(search, base, reduced=False),
-        errors=(),
-        reduced=_answer(search, search.reduced, group, every_run, alone) if search.has_reduced else None,
-        notes=tuple(dict.fromkeys([*_failures(search, group), *_load_notes(search, group or every_run), *base.notes])),
-    )
 
 
 def _answer(

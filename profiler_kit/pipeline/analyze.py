@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from profiler_kit.errors import KitError, TargetError, UsageError
+from profiler_kit.errors import KitError, TargetError
 from profiler_kit.measurement import experiments as experiment_runs
 from profiler_kit.measurement import trials
 from profiler_kit.measurement.session import Session, measure_plan, trace_folder
@@ -17,7 +17,7 @@ from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.batch_choice import with_chosen_batch
 from profiler_kit.pipeline.memory_prediction import Counted, counted_if_possible, with_measured_workspaces
 from profiler_kit.pipeline.packages import require_torch
-from profiler_kit.pipeline.python_options import for_python, python_errors
+from profiler_kit.pipeline.python_options import for_python, target_in_python
 from profiler_kit.pipeline.ranks import JoinedJob, counted_for_ranks, trace_report
 from profiler_kit.pipeline.repairs import with_repair
 from profiler_kit.pipeline.reports import new_report, with_findings, with_verdict
@@ -110,38 +110,22 @@ def analyze(
         TargetError: the target cannot be loaded, or a model cannot be sent to another process.
         UsageError: an argument is invalid.
     """
-    folder = Path(traces) if traces is not None else None
-    measure = partial(
-        analyze_spec,
-        device=device,
-        configs=configs,
-        budget_s=budget_s,
-        steps=steps,
-        timeout_s=timeout_s,
-        traces=folder,
-        on_progress=on_progress or ignore_progress,
-        convention=convention,
-        experiments=experiments,
-    )
-    if isinstance(target, (str, TargetSpec)):
-        texts = {"inputs": tuple(inputs or ()), "kwargs": tuple(kwargs or ()), "optimizer": optimizer}
-        if loss_fn is not None or len(labels):
-            raise UsageError(
-                "loss_fn and labels need a model", hint="define loss_fn in the file, or pass the model itself"
-            )
-        spec = target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **texts, **options)
-        return measure(spec).report
-    require_torch()
-    from profiler_kit.loading.live import live_models
-
-    name = optimizer if isinstance(optimizer, str) else None
-    with python_errors():
-        live = live_models.live_model(
-            target, inputs, kwargs=kwargs, labels=labels, loss_fn=loss_fn, optimizer=None if name else optimizer
-        )
-        with live_models.written_model(live) as file:
-            spec = TargetSpec(spec=IN_PYTHON, optimizer=name, live=str(file), **options)
-            return for_python(measure(spec).report)
+    with target_in_python(
+        target, inputs, kwargs=kwargs, labels=labels, loss_fn=loss_fn, optimizer=optimizer, options=options
+    ) as spec:
+        report = analyze_spec(
+            spec,
+            device=device,
+            configs=configs,
+            budget_s=budget_s,
+            steps=steps,
+            timeout_s=timeout_s,
+            traces=Path(traces) if traces is not None else None,
+            on_progress=on_progress or ignore_progress,
+            convention=convention,
+            experiments=experiments,
+        ).report
+    return for_python(report) if spec.spec == IN_PYTHON else report
 
 
 def analyze_spec(
@@ -166,117 +150,87 @@ def analyze_spec(
     measured, and again when each has been measured once.
     """
     require_torch()
-    with worker_forks(spec):
-        return _analyze_spec(
-            spec,
-            device=device,
-            configs=configs,
-            budget_s=budget_s,
-            steps=steps,
-            timeout_s=timeout_s,
-            traces=traces,
-            on_progress=on_progress,
-            on_process=on_process,
-            on_answer=on_answer,
-            convention=convention,
-            experiments=experiments or ExperimentOptions(),
-            job=job,
-        )
-
-
-def _analyze_spec(
-    spec: TargetSpec,
-    *,
-    device: str,
-    configs: Sequence[str] | None,
-    budget_s: float,
-    steps: int | None,
-    timeout_s: float | None,
-    traces: Path | None,
-    on_progress: OnProgress,
-    on_process: OnProcess,
-    on_answer: OnAnswer | None,
-    convention: str,
-    experiments: ExperimentOptions,
-    job: JoinedJob | None,
-) -> Analysis:
     from profiler_kit.loading.progress import progress_to
     from profiler_kit.measurement import plan as configurations
     from profiler_kit.worker import environment
 
-    device_name = job.device if job is not None else environment.pick_device(device)
-    on_progress("counting")
-    with progress_to(on_progress):
-        counted = counted_if_possible(spec, convention, device_name, timeout_s)
-    by_kit = counted.by_kit
-    experiment_runs.check_shapes(experiments, counted.info)
-    plan_of = partial(
-        configurations.make_plan,
-        environment.backend(device_name),
-        has_tf32=environment.has_tf32(device_name),
-        float32=computes_float32(counted.info),
-        uses_cudnn=uses_cudnn(by_kit),
-        info=counted.info,
-    )
-    plan = plan_of(only=configs, also=experiments.also)
-    first_count = counted
-    counted = with_chosen_batch(counted, spec, convention, device_name, configs=len(plan.configs), budget_s=budget_s)
-    if job is not None:
-        counted = counted_for_ranks(counted, job.plan)
-    if counted is not first_count:
-        plan_of = partial(plan_of, info=counted.info)
+    experiments = experiments or ExperimentOptions()
+    with worker_forks(spec):
+        device_name = job.device if job is not None else environment.pick_device(device)
+        on_progress("counting")
+        with progress_to(on_progress):
+            counted = counted_if_possible(spec, convention, device_name, timeout_s)
+        by_kit = counted.by_kit
+        experiment_runs.check_shapes(experiments, counted.info)
+        plan_of = partial(
+            configurations.make_plan,
+            environment.backend(device_name),
+            has_tf32=environment.has_tf32(device_name),
+            float32=computes_float32(counted.info),
+            uses_cudnn=uses_cudnn(by_kit),
+            info=counted.info,
+        )
         plan = plan_of(only=configs, also=experiments.also)
-    if counted.target is not None:
-        spec = counted.target.spec  # with the choices of this load, so that every process loads the same
-    notes = (*plan.notes, *plain_notes(_missing_device_note(counted, device_name)))
-    traced_runs: list[Traced] = []
-    models: dict[str, StepModel] = {}
+        first_count = counted
+        counted = with_chosen_batch(
+            counted, spec, convention, device_name, configs=len(plan.configs), budget_s=budget_s
+        )
+        if job is not None:
+            counted = counted_for_ranks(counted, job.plan)
+        if counted is not first_count:
+            plan_of = partial(plan_of, info=counted.info)
+            plan = plan_of(only=configs, also=experiments.also)
+        if counted.target is not None:
+            spec = counted.target.spec  # with the choices of this load, so that every process loads the same
+        notes = (*plan.notes, *plain_notes(_missing_device_note(counted, device_name)))
+        traced_runs: list[Traced] = []
+        models: dict[str, StepModel] = {}
 
-    def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
-        run, annotation, timeline, model, _ = attribute_run_trace(run, trace)
-        if model is not None:
-            models[run.config.name] = model
-        if traces is not None:
-            traced_runs.append(Traced(config=run.config.name, file=trace, annotation=annotation, timeline=timeline))
-        return run
+        def attribute_trace(run: ConfigRun, trace: Path) -> ConfigRun:
+            run, annotation, timeline, model, _ = attribute_run_trace(run, trace)
+            if model is not None:
+                models[run.config.name] = model
+            if traces is not None:
+                traced_runs.append(Traced(config=run.config.name, file=trace, annotation=annotation, timeline=timeline))
+            return run
 
-    session = Session(
-        spec=spec,
-        device=device_name,
-        budget_s=budget_s,
-        on_progress=on_progress,
-        on_process=on_process,
-        read_trace=attribute_trace,
-        read_parts_trace=with_convolution_parts,
-        steps=steps,
-        timeout_s=timeout_s,
-        keep_traces=traces is not None,
-        ranks=job.ranks if job is not None else None,
-    )
-    if on_answer is not None:
-        session.on_first_results = partial(_answer, session, counted, on_answer, models)
-    with trace_folder(traces) as folder:
-        measure_plan(session, plan, folder)
-        experiment_runs.measure_with_memory_limit(session, experiments.memory_limit_bytes, folder)
-        schedules = experiment_runs.run_schedules(session, experiments.shapes)
+        session = Session(
+            spec=spec,
+            device=device_name,
+            budget_s=budget_s,
+            on_progress=on_progress,
+            on_process=on_process,
+            read_trace=attribute_trace,
+            read_parts_trace=with_convolution_parts,
+            steps=steps,
+            timeout_s=timeout_s,
+            keep_traces=traces is not None,
+            ranks=job.ranks if job is not None else None,
+        )
+        if on_answer is not None:
+            session.on_first_results = partial(_answer, session, counted, on_answer, models)
+        with trace_folder(traces) as folder:
+            measure_plan(session, plan, folder)
+            experiment_runs.measure_with_memory_limit(session, experiments.memory_limit_bytes, folder)
+            schedules = experiment_runs.run_schedules(session, experiments.shapes)
 
-        def build_report() -> Report:
-            try:
-                return _measured_report(session, counted, notes, experiments, schedules, models)
-            except KeyboardInterrupt:  # this takes a second and saves up to an hour of measurements: try again
-                session.interrupted = True
-                return _measured_report(session, counted, notes, experiments, schedules, models)
+            def build_report() -> Report:
+                try:
+                    return _measured_report(session, counted, notes, experiments, schedules, models)
+                except KeyboardInterrupt:  # this takes a second and saves up to an hour of measurements: try again
+                    session.interrupted = True
+                    return _measured_report(session, counted, notes, experiments, schedules, models)
 
-        def parse_config(name: str) -> RunConfig | None:
-            config = plan_of(only=[name], again=False).configs[0]
-            return None if config == plan.configs[0] else config
+            def parse_config(name: str) -> RunConfig | None:
+                config = plan_of(only=[name], again=False).configs[0]
+                return None if config == plan.configs[0] else config
 
-        report = build_report()
-        if experiments.trials and not session.interrupted:
-            with_trials = trials.run_trials(session, report, parse_config, folder, build_report)
-            report = with_verdict(replace(with_trials, verdict=None))
-    drawn = (_with_repair(traced, report, models) for traced in traced_runs)
-    return Analysis(report=report, spec=spec, traces=tuple(drawn), interrupted=session.interrupted)
+            report = build_report()
+            if experiments.trials and not session.interrupted:
+                with_trials = trials.run_trials(session, report, parse_config, folder, build_report)
+                report = with_verdict(replace(with_trials, verdict=None))
+        drawn = (_with_repair(traced, report, models) for traced in traced_runs)
+        return Analysis(report=report, spec=spec, traces=tuple(drawn), interrupted=session.interrupted)
 
 
 def _with_repair(traced: Traced, report: Report, models: Mapping[str, StepModel]) -> Traced:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from profiler_kit.errors import UsageError
 from profiler_kit.pipeline import rooflines
 from profiler_kit.pipeline.memory_prediction import (
     simulated_device,
@@ -14,7 +13,7 @@ from profiler_kit.pipeline.memory_prediction import (
     with_what_ifs,
 )
 from profiler_kit.pipeline.packages import collection_paused, require_torch
-from profiler_kit.pipeline.python_options import for_python, python_errors
+from profiler_kit.pipeline.python_options import for_python, python_errors, refuse_loss_and_labels
 from profiler_kit.pipeline.reports import new_report, with_findings
 from profiler_kit.pipeline.target_errors import COUNT_TIMEOUT_S, as_target_errors
 from profiler_kit.process.protocol import OnProgress, ignore_progress
@@ -51,13 +50,8 @@ def count(
     """
     rooflines.check_hardware(hardware)
     if isinstance(target, (str, TargetSpec)):
-        if loss_fn is not None or len(labels):
-            raise UsageError(
-                "loss_fn and labels need a model", hint="define loss_fn in the file, or pass the model itself"
-            )
-        spec = target
-        if isinstance(spec, str):
-            spec = TargetSpec(spec=spec, mode=mode, command=("count", ""))
+        refuse_loss_and_labels(loss_fn, labels)
+        spec = TargetSpec(spec=target, mode=mode, command=("count", "")) if isinstance(target, str) else target
         report = count_spec(spec, convention=convention, cross_check=cross_check, hardware=hardware)
     else:
         from profiler_kit.counting import count_by_conventions

@@ -1,18 +1,20 @@
-"""Texts for users of the Python functions: options of the command line become arguments."""
+"""Targets of the Python functions, and texts for their users: options of the command line become arguments."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from profiler_kit.errors import KitError
+from profiler_kit.errors import KitError, UsageError
+from profiler_kit.pipeline.packages import require_torch
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.notes import Note
 from profiler_kit.records.report import Remedy, Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.target import IN_PYTHON, TargetSpec
 
 _EXPERIMENTS: Final = {  # fields of ExperimentOptions
     "also": "also", "memory-limit": "memory_limit_bytes", "shapes": "shapes", "try": "trials",
@@ -100,3 +102,43 @@ def python_errors() -> Iterator[None]:
         error.message = python_text(error.message)
         error.args = (error.message,)
         raise
+
+
+def refuse_loss_and_labels(loss_fn: Callable[..., Any] | None, labels: Any) -> None:
+    """Raise UsageError for arguments of a model beside a TARGET text."""
+    if loss_fn is not None or len(labels):
+        raise UsageError("loss_fn and labels need a model", hint="define loss_fn in the file, or pass the model itself")
+
+
+@contextlib.contextmanager
+def target_in_python(
+    target: Any,
+    inputs: Any,
+    *,
+    kwargs: Any,
+    labels: Any,
+    loss_fn: Callable[..., Any] | None,
+    optimizer: Any,
+    options: Mapping[str, Any],
+) -> Iterator[TargetSpec]:
+    """The spec of `target`, as `analyze` describes it. A model of this process is in a file during the block.
+
+    Raises:
+        TargetError: a model cannot be sent to another process.
+        UsageError: an argument is invalid. Errors of a model's block have hints in terms of Python arguments.
+    """
+    if isinstance(target, (str, TargetSpec)):
+        refuse_loss_and_labels(loss_fn, labels)
+        texts = {"inputs": tuple(inputs or ()), "kwargs": tuple(kwargs or ()), "optimizer": optimizer}
+        yield target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **texts, **options)
+        return
+    require_torch()
+    from profiler_kit.loading.live import live_models
+
+    name = optimizer if isinstance(optimizer, str) else None
+    with python_errors():
+        live = live_models.live_model(
+            target, inputs, kwargs=kwargs, labels=labels, loss_fn=loss_fn, optimizer=None if name else optimizer
+        )
+        with live_models.written_model(live) as file:
+            yield TargetSpec(spec=IN_PYTHON, optimizer=name, live=str(file), **options)

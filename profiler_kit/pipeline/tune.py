@@ -16,10 +16,10 @@ from profiler_kit.measurement.screening import Screen
 from profiler_kit.measurement.tuning import MIN_TUNING_PROCESSES, Search
 from profiler_kit.measurement.tuning_candidates import first_changes
 from profiler_kit.measurement.tuning_processes import TuningProcesses
-from profiler_kit.measurement.tuning_result import SearchResult, measure_result
+from profiler_kit.measurement.tuning_result import measure_result
 from profiler_kit.measurement.worker_process import worker_forks
 from profiler_kit.pipeline.packages import require_torch
-from profiler_kit.pipeline.python_options import python_errors, python_text
+from profiler_kit.pipeline.python_options import python_text, target_in_python
 from profiler_kit.pipeline.reports import TOOL, now
 from profiler_kit.process.protocol import OnProgress, ignore_progress
 from profiler_kit.records.configs import RunConfig
@@ -87,38 +87,27 @@ def tune(
         TargetError: the target cannot be loaded, or its baseline cannot run.
         UsageError: an argument is invalid.
     """
-    search = partial(
-        tune_spec,
-        options=tuning_options(
-            goal=goal,
-            processes=processes,
-            budget_s=budget_s,
-            tolerance=str(tolerance),
-            max_slowdown=max_slowdown,
-            changes=changes,
-        ),
-        chooses_goal=goal is None,
-        device=device,
-        timeout_s=timeout_s,
-        on_progress=on_progress or ignore_progress,
+    tuning_goals = tuning_options(
+        goal=goal,
+        processes=processes,
+        budget_s=budget_s,
+        tolerance=str(tolerance),
+        max_slowdown=max_slowdown,
+        changes=changes,
     )
-    if isinstance(target, (str, TargetSpec)):
-        if loss_fn is not None or len(labels):
-            raise UsageError(
-                "loss_fn and labels need a model", hint="define loss_fn in the file, or pass the model itself"
-            )
-        texts = {"inputs": tuple(inputs or ()), "kwargs": tuple(kwargs or ()), "optimizer": optimizer}
-        return search(target if isinstance(target, TargetSpec) else TargetSpec(spec=target, **texts, **options))
-    require_torch()
-    from profiler_kit.loading.live import live_models
-
-    name = optimizer if isinstance(optimizer, str) else None
-    with python_errors():
-        live = live_models.live_model(
-            target, inputs, kwargs=kwargs, labels=labels, loss_fn=loss_fn, optimizer=None if name else optimizer
+    with target_in_python(
+        target, inputs, kwargs=kwargs, labels=labels, loss_fn=loss_fn, optimizer=optimizer, options=options
+    ) as spec:
+        tuning = tune_spec(
+            spec,
+            options=tuning_goals,
+            chooses_goal=goal is None,
+            device=device,
+            timeout_s=timeout_s,
+            on_progress=on_progress or ignore_progress,
         )
-        with live_models.written_model(live) as file:
-            tuning = search(TargetSpec(spec=IN_PYTHON, optimizer=name, live=str(file), **options))
+    if spec.spec != IN_PYTHON:
+        return tuning
     return replace(
         tuning,
         notes=tuple(map(python_text, tuning.notes)),
@@ -260,29 +249,13 @@ def tune_spec(
         search.expected = expected_savings(findings)
         with contextlib.closing(screen):
             search.run(changes)
-            result = measure_result(search)
-    return Tuning(
-        tool=TOOL,
-        created=now(),
-        target=info,
-        options=options,
-        outcome=result.outcome,
+            tuning = measure_result(search, tool=TOOL, created=now())
+    return replace(
+        tuning,
         environment=base.environment,
-        baseline=result.baseline,
-        chosen=result.chosen,
-        gain=result.gain,
-        estimate=result.estimate,
-        changes=result.changes,
-        contributions=result.contributions,
-        attempts=result.attempts,
-        code=result.code,
-        error_limit=result.error_limit,
-        reduced=result.reduced,
-        errors=result.errors,
         reachable=max((search.expected[change] for change in changes if change in search.expected), default=None),
-        processes=processes.count,
         wall_ns=round((time.monotonic() - start_s) * 1e9),
-        notes=(*_notes(result), *result.notes),
+        notes=(*_notes(tuning), *tuning.notes),
     )
 
 
@@ -305,7 +278,7 @@ def budget_for(options: TuningOptions, base: ConfigRun, device: str) -> float:
     return min(options.budget_s, max(MIN_DEFAULT_BUDGET_S, BUDGET_STEPS * min(base.steps_ns) * 1e-9))
 
 
-def _notes(result: SearchResult) -> Iterator[str]:
+def _notes(result: Tuning) -> Iterator[str]:
     for change in (*result.changes, *(result.reduced.changes if result.reduced is not None else ())):
         note = _NOTES.get(change.partition("=")[0])
         if note is not None:

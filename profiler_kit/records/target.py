@@ -5,7 +5,7 @@ from __future__ import annotations
 import site
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Literal
@@ -106,6 +106,26 @@ class TargetSpec:
     checkout: Checkout | None = None
     pinned: Pinned | None = None
     seen: SeenRun | None = None
+
+    def input_words(self) -> list[str]:
+        """The inputs and the constructor arguments as words of a command line."""
+        options = (("-i", self.inputs), ("--kw", self.kwargs))
+        return [word for option, texts in options for text in texts for word in (option, text)]
+
+    def option_words(self, without: Collection[str] = ()) -> list[str]:
+        """The options that were given, as words of a command line, those called `without` (``--seed``) left out."""
+        words = self.input_words()
+        for name, default in _VALUES.items():
+            value, option = getattr(self, name), f"--{name}"
+            if value not in (None, default) and option not in without:
+                words += [option, str(value)]
+        flags = {"--channels-last": self.channels_last, "--no-slice": not self.sliced}
+        return [*words, *(flag for flag, is_set in flags.items() if is_set)]
+
+
+_VALUES: Final = {
+    "mode": "train", "loss": None, "optimizer": None, "dtype": None, "amp": None, "batch": None, "seed": 0,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from profiler_kit.cli import output
 from profiler_kit.cli.commands import Command
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from profiler_kit.pipeline.check import CheckTarget, Settings, TargetSettings
     from profiler_kit.records.check import Budget, CheckResult, CheckResults
     from profiler_kit.records.target import TargetSpec
-
-_BASE_OPTIONS: Final = {"base_input": "-i", "base_kw": "--kw"}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -243,22 +241,28 @@ def _target(options: argparse.Namespace, text: str, budgets: tuple[Budget, ...])
     """The target `text` of the command line, with the options of the command line."""
     from profiler_kit.pipeline.check import CheckTarget
 
-    common = [*_common_arguments(options), *_run_words(text, options.from_run)]
-    base = {name: getattr(options, name) for name in _BASE_OPTIONS}
-    own = {"base_input": options.input, "base_kw": options.kw}
-    sides = [_repeated({name: side[name] or own[name] for name in _BASE_OPTIONS}) for side in (own, base)]
+    spec = _spec(options, text, options)
+    # hints on the base have the words of this side, and then those of the base
+    words = _words(
+        argparse.Namespace(**{**vars(options), "base_input": [], "base_kw": []}), options.budget, options.strict
+    )
+    base_spec = replace(
+        spec,
+        inputs=tuple(options.base_input) or spec.inputs,
+        kwargs=tuple(options.base_kw) or spec.kwargs,
+        command=("check", "", *words, *spec.input_words()),
+    )
+    # a separate process counts the base
+    common = [*_convention_words(options), *_run_words(text, options.from_run)]
+    sides = [(*side.option_words(), *common) for side in (spec, base_spec)]
     return CheckTarget(
         name=output.folder_name(text),
-        spec=_spec(options, text, options),
-        options=(*sides[0], *common),
+        spec=spec,
+        options=sides[0],
         budgets=budgets,
         base_target=options.base_target,
-        base_options=(*sides[1], *common) if sides[0] != sides[1] else None,
-        base_spec=replace(
-            _spec(options, text, argparse.Namespace(**{**vars(options), "base_input": [], "base_kw": []}), sides[0]),
-            inputs=tuple(options.base_input or options.input),
-            kwargs=tuple(options.base_kw or options.kw),
-        ),
+        base_options=sides[1] if sides[0] != sides[1] else None,
+        base_spec=base_spec,
         gpu=options.gpu,
     )
 
@@ -289,16 +293,9 @@ def _configured_target(
     )
 
 
-def _spec(
-    target_options: argparse.Namespace, text: str, options: argparse.Namespace, more: Sequence[str] = ()
-) -> TargetSpec:
-    command = ("check", "", *_words(options, options.budget, options.strict), *more)
+def _spec(target_options: argparse.Namespace, text: str, options: argparse.Namespace) -> TargetSpec:
+    command = ("check", "", *_words(options, options.budget, options.strict))
     return target_spec(target_options, text, allow_guess=False, command=command)
-
-
-def _repeated(values: Mapping[str, list[str]]) -> list[str]:
-    """Repeatable options as arguments of the command line."""
-    return [word for name, texts in values.items() for text in texts for word in (_BASE_OPTIONS[name], text)]
 
 
 def _run_words(text: str, from_run: str | None) -> list[str]:
@@ -308,19 +305,10 @@ def _run_words(text: str, from_run: str | None) -> list[str]:
     return ["--from-run", from_run or str(run_report(text) or "none")]
 
 
-def _common_arguments(options: argparse.Namespace) -> list[str]:
-    """The options that both sides share as arguments of the command line, because a separate process counts the base."""
+def _convention_words(options: argparse.Namespace) -> list[str]:
     from profiler_kit.records.counts import DEFAULT_CONVENTION
 
-    arguments = ["--mode", options.mode, "--seed", str(options.seed)]
-    for name in ("loss", "optimizer", "dtype", "amp", "batch"):
-        value = getattr(options, name)
-        if value is not None:
-            arguments += [f"--{name}", str(value)]
-    if options.convention != DEFAULT_CONVENTION:
-        arguments += ["--convention", options.convention]
-    flags = {"--channels-last": options.channels_last, "--no-slice": options.no_slice}
-    return [*arguments, *(flag for flag, is_set in flags.items() if is_set)]
+    return ["--convention", options.convention] if options.convention != DEFAULT_CONVENTION else []
 
 
 COMMAND = Command(

@@ -11,7 +11,7 @@ from typing import Final
 from profiler_kit import errors
 from profiler_kit.cli import choices, files, output
 from profiler_kit.cli.commands import Command
-from profiler_kit.cli.options import add_output_options, add_target_options
+from profiler_kit.cli.options import add_output_options, add_target_options, target_spec
 from profiler_kit.cli.progress import Progress
 from profiler_kit.cli.values import parse_names, parse_positive_integers, parse_seconds
 from profiler_kit.command_lines import kit_command
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     files.check_outputs([file for file in written if file.exists()], lists, hint="use another folder with --out")
     sweep_options = SweepOptions(
         verb="count" if options.count else "analyze",
-        argv=(*_target_words(options), *_verb_words(options)),
+        argv=(*target_spec(options, "").option_words(), *_verb_words(options)),
         configs=None if options.count else options.configs or ("default",),
         batches=options.batches,
         devices=options.devices,
@@ -132,21 +132,6 @@ def run(options: argparse.Namespace) -> int:
             hint=sweep.results[0].hint or kit_command("count", sweep.results[0].task.model),
         )
     return errors.OK
-
-
-def _target_words(options: argparse.Namespace) -> tuple[str, ...]:
-    """The target options that were given, as words for the command of a task."""
-    words: list[str] = []
-    for name in ("input", "kw"):
-        for value in getattr(options, name):
-            words += [f"--{name}", value]
-    defaults = {"mode": "train", "seed": 0}
-    for name in ("mode", "loss", "optimizer", "dtype", "amp", "seed"):
-        value = getattr(options, name)
-        if value != defaults.get(name):
-            words += [f"--{name}", str(value)]
-    words += [f"--{name.replace('_', '-')}" for name in ("channels_last", "no_slice") if getattr(options, name)]
-    return tuple(words)
 
 
 def _verb_words(options: argparse.Namespace) -> tuple[str, ...]:
