@@ -60,10 +60,7 @@ def forecast_step(
 
 def _prices(works: Sequence[Work | None], table: PriceTable, peaks: Peaks) -> list[Price]:
     """The price of each work; equal work is priced once."""
-    priced: dict[Work, Price] = {}
-    for work in works:
-        if work is not None and work not in priced:
-            priced[work] = table.price(work, peaks)
+    priced = table.prices([work for work in works if work is not None], peaks)
     return [FREE if work is None else priced[work] for work in works]
 
 

@@ -17,6 +17,8 @@ from profiler_kit.records.calls import OpCall, TensorFacts
 KERNEL_NS: Final = 1500
 # A recurrent layer runs its time steps one after the other; cuDNN needs about this long for one.
 SERIAL_STEP_NS: Final = 5000
+_TILE: Final = 128  # rows and columns of the part of a product that one multiprocessor computes
+_MULTIPROCESSORS: Final = 132  # of the card of the recordings
 _TENSOR_CORE_BYTES: Final = 16  # rows that begin at multiples of this can be loaded as a whole
 # The same kernels under another name, chosen by the device's library.
 _SAME_KERNELS: Final = {
@@ -41,8 +43,9 @@ class Work:
     """The work of one call.
 
     - `family`: calls of one family are compared with each other.
-    - `classes`: properties that select a kernel, such as dtype, layout and alignment; the first ones weigh most (`WEIGHTS`).
-    - `sizes`: logarithms (base 2) of sizes, scaled by how much they matter for the choice of a kernel.
+    - `classes`: properties that select a kernel, such as dtype, layout and alignment.
+    - `sizes`: what else decides the time: logarithms (base 2) of sizes, how full the tiles of a product are, and others. As many
+      in each work of a family, in one order.
     - `flops`: of the contraction; 0 for other ops. `math`: its arithmetic, as kernel names spell it.
     - `moved_bytes`: operands and results, each once.
     - `serial_ns`: time of steps that wait for each other.
@@ -57,6 +60,12 @@ class Work:
     flops: float = 0.0
     serial_ns: float = 0.0
 
+    @property
+    def amounts(self) -> tuple[float, float, float]:
+        """Logarithms of the arithmetic, of the traffic, and of their quotient."""
+        flops, moved = _log(self.flops), _log(self.moved_bytes)
+        return flops, moved, flops - moved
+
     def ideal_ns(self, peaks: Peaks) -> float:
         """The time of its arithmetic and then its traffic at the datasheet peaks, and that of an empty kernel.
 
@@ -64,18 +73,6 @@ class Work:
         """
         rate = peaks.for_math(self.math) or peaks.fp32
         return KERNEL_NS + self.serial_ns + (self.flops / rate + self.moved_bytes / peaks.bandwidth) * 1e9
-
-
-# How far a call with another class is away, in doublings of a size.
-WEIGHTS: Final[dict[str, tuple[float, ...]]] = {
-    "product": (3, 0.5, 1, 1.5, 2.5),
-    "convolution": (2.5, 2, 1.5, 1.5, 1, 2, 1, 2, 1, 0.7, 0.7),
-    "convolution_backward": (2.5, 2, 1.5, 1.5, 1, 2, 1, 2, 1, 0.7, 0.7, 2),
-    "attention": (8, 2, 2),
-    "optimizer": (8, 2),
-    "recurrent": (8, 2, 2),
-    "memory": (6, 1, 1, 2, 2, 1.5, 2),
-}
 
 
 def work_of(call: OpCall, arithmetic: Arithmetic = Arithmetic()) -> Work | None:
@@ -108,7 +105,12 @@ def _product(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmetic:
         op=op,
         family="product",
         classes=(arithmetic_name, str(op == "aten.addmm"), "-".join(orders), str(batch > 1), alignment),
-        sizes=_logs(batch, rows, columns, inner),
+        sizes=(
+            *_logs(batch, rows, columns, inner, min(rows, columns)),
+            *_tiles(batch, rows, columns),
+            *(_factor_of_two(size) for size in (rows, columns, inner)),
+            *_general(reads, writes),
+        ),
         math=arithmetic_name,
         moved_bytes=_moved(reads, writes),
         flops=2.0 * batch * rows * inner * columns,
@@ -118,7 +120,7 @@ def _product(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmetic:
 def _convolution(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmetic: Arithmetic) -> Work | None:
     is_backward = op.endswith("_backward")
     args = call.args[1:] if is_backward else call.args
-    x, weight, _, stride, _, dilation, is_transposed, _, groups = args[:9]
+    x, weight, _, stride, padding, dilation, is_transposed, _, groups = args[:9]
     y = call.args[0] if is_backward else writes[0]
     if not isinstance(x, TensorFacts) or not isinstance(weight, TensorFacts):
         return None
@@ -137,11 +139,14 @@ def _convolution(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithme
         family="convolution_backward" if is_backward else "convolution",
         classes=(*classes, str(bool(gradients[0]))) if is_backward else classes,
         sizes=(
-            *_logs(x.shape[0] * math.prod(y.shape[2:])),
-            _log(math.prod(x.shape[2:])) - _log(math.prod(y.shape[2:])),
-            *_logs(inputs // groups, outputs // groups, groups),
-            1.2 * _log(math.prod(kernel)),
-            0.3 * _log(x.shape[0]),
+            *_logs(x.shape[0], math.prod(x.shape[2:]), math.prod(y.shape[2:]), math.prod(kernel), groups),
+            *_logs(x.shape[2], x.shape[-1], y.shape[2], y.shape[-1]),
+            *_logs(inputs, outputs, inputs // groups, outputs // groups),
+            *(float(size) for size in (kernel[0], kernel[-1], max(stride), max(padding), max(dilation))),
+            *_tiles(1, x.shape[0] * math.prod(y.shape[2:]), outputs),
+            *_tiles(1, inputs // groups * math.prod(kernel), outputs),
+            *(_factor_of_two(size) for size in (inputs, outputs)),
+            *_general(reads, writes),  # a bias is one more kernel
         ),
         math=arithmetic_name,
         moved_bytes=_moved(reads, writes),
@@ -163,7 +168,7 @@ def _attention(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmeti
         op=op,
         family="attention",
         classes=(op, query.dtype, str(is_causal)),
-        sizes=_logs(batch * heads, rows, columns, width),
+        sizes=(*_logs(batch, heads, rows, columns, width), *_tiles(batch * heads, rows, 1), *_general(reads, writes)),
         math=_math(query, tf32=False),  # its kernels do not read the flag
         moved_bytes=_moved(reads, writes),
         flops=(10.0 if is_backward else 4.0) * batch * heads * rows * columns * width,
@@ -175,7 +180,7 @@ def _optimizer(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmeti
     count = len(first) if isinstance(first, tuple) else 1
     moved = _moved(reads, writes)
     return Work(
-        op=op, family="optimizer", classes=(op, reads[0].dtype), sizes=(_log(moved), 0.7 * _log(count)),
+        op=op, family="optimizer", classes=(op, reads[0].dtype), sizes=(*_logs(count, moved / count), float(len(writes))),
         math=reads[0].dtype, moved_bytes=moved,
     )  # fmt: skip
 
@@ -193,7 +198,7 @@ def _recurrent(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmeti
         op=op,
         family="recurrent",
         classes=(op, x.dtype, str(mode)),
-        sizes=_logs(batch, steps, hidden, layers, weight_count),
+        sizes=(*_logs(batch, steps, hidden, layers, weight_count), *_general(reads, writes)),
         math=_math(x, tf32=arithmetic.tf32_convolutions),
         moved_bytes=_moved(reads, writes),
         flops=2.0 * passes * batch * steps * weight_count,
@@ -213,10 +218,13 @@ def _memory(op: str, call: OpCall, reads: Tensors, writes: Tensors, arithmetic: 
         family="memory",
         classes=(op, main.dtype, result.dtype, _layout(largest), _layout(result), str(is_elementwise), _flags(call)),
         sizes=(
-            *_logs(read_bytes, written_bytes),
-            _log(shape[-1] if shape else 1),
-            _log(shape[1] if len(shape) > 1 else 1),
-            0.3 * _log(largest.numel / max(result.numel, 1)),
+            *_logs(largest.numel, result.numel),
+            *_logs(*reversed((1, 1, 1, 1, *shape)[-4:])),
+            float(len(shape)),
+            float(len(result.shape)) if shape else 0.0,
+            *((_log(result.shape[-1] if result.shape else 1), _factor_of_two(shape[-1])) if shape else (0.0, 0.0)),
+            _log(largest.strides[-1]) if shape else 0.0,
+            *_general(reads, writes),
         ),
         math=main.dtype,
         moved_bytes=read_bytes + written_bytes,
@@ -257,6 +265,28 @@ def _tensors(values: Iterable[Any]) -> Iterator[TensorFacts]:
 
 def _log(size: float) -> float:
     return math.log2(max(size, 1))
+
+
+def _tiles(batch: int, rows: int, columns: int) -> tuple[float, float, float]:
+    """The number of tiles of a product's result, how full the last wave of them is, and how full a tile is in the mean."""
+    down, across = -(-rows // _TILE), -(-columns // _TILE)
+    tiles = batch * down * across
+    waves = -(-tiles // _MULTIPROCESSORS)
+    return _log(tiles), tiles / (waves * _MULTIPROCESSORS), rows * columns / (down * across * _TILE**2)
+
+
+def _general(reads: Tensors, writes: Tensors) -> tuple[float, ...]:
+    """How the bytes of a call are spread over tensors."""
+    return (
+        *_logs(sum(map(_stored_bytes, reads)), sum(map(_stored_bytes, writes))),
+        float(len(reads)),
+        float(len(writes)),
+    )
+
+
+def _factor_of_two(size: int) -> float:
+    """The largest power of two, up to 64, that divides `size`."""
+    return float(min(size & -size, 64))
 
 
 def _logs(*sizes: float) -> tuple[float, ...]:

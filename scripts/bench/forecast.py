@@ -308,9 +308,10 @@ def _summary(errors: Sequence[float | None]) -> str:
 def print_families(calls: Sequence[Call], table: PriceTable, peaks: Peaks | None) -> None:
     """The error of the price of each family of ops on a card with these `peaks`, from the recorded calls."""
     times: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    prices = table.prices([call.work for call in calls], peaks)
     for call in calls:
         if call.ns:
-            times[call.work.family].append((call.calls * call.ns, call.calls * table.price(call.work, peaks).ns))
+            times[call.work.family].append((call.calls * call.ns, call.calls * prices[call.work].ns))
     total = sum(measured for pairs in times.values() for measured, _ in pairs)
     print(f"\n{'family of ops':24}{'calls':>8}{'share %':>9}{'median error %':>16}{'bias %':>8}")
     for name, pairs in times.items():
@@ -377,8 +378,9 @@ def ratios(measured: Path, table: PriceTable) -> Iterator[tuple[str, float, floa
     steps, calls = read_recordings([measured])
     numbers = [record["seed"] for record in _lines(measured)]
     predicted: dict[int, float] = defaultdict(float)
+    prices = table.prices([call.work for call in calls])
     for call in calls:
-        predicted[call.step] += call.calls * table.price(call.work).ns
+        predicted[call.step] += call.calls * prices[call.work].ns
     place = {number: row for row, number in enumerate(numbers)}
     for number in sorted(place):
         before, after = place[number], place.get(number + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,12 +11,30 @@ import pytest
 from profiler_kit.devices.cards.cpu import CPU
 from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.registry import devices
-from profiler_kit.forecast.prices import FREE, PriceTable, Recorded, prices_for, read_table, write_table
+from profiler_kit.forecast.prices import FREE, FamilyPrices, PriceTable, prices_for, read_table, write_table
+from profiler_kit.forecast.trees import LEAF, Trees
 from profiler_kit.forecast.work import Work, work_of
 from profiler_kit.records.calls import OpCall, TensorFacts
 
 PEAKS = H100.peaks
 assert PEAKS is not None
+# Two small trees: below 2^16 elements (column 0) a ratio of 4, above it 2.
+BY_SIZE = Trees.of_columns({
+    "feature": [0, LEAF, LEAF, 0, LEAF, LEAF],
+    "number": [16.0, math.log(2), 0.0, 30.0, math.log(2), math.log(2)],
+    "right": [2, 2],
+})  # fmt: skip
+
+
+def constant(value: float) -> Trees:
+    """A tree with one leaf."""
+    return Trees.of_columns({"feature": [LEAF], "number": [value], "right": []})
+
+
+def family(work: Work, ratio: Trees, *, ops: Mapping[str, bool], spread: float = 0.1) -> FamilyPrices:
+    """Prices of a family with the classes of `work`."""
+    texts = tuple({text: 0.0} for text in work.classes)
+    return FamilyPrices(texts, ratio, constant(spread), constant(0.0), ops)
 
 
 def add(numel: int, op: str = "aten.add") -> Work:
@@ -26,73 +45,66 @@ def add(numel: int, op: str = "aten.add") -> Work:
     return work
 
 
-def recorded(work: Work, ratio: float, network: int = 0, kernels: int = 1) -> Recorded:
-    """A recorded call of `work`."""
-    return Recorded(network, work.family, work.classes, work.sizes, ratio, kernels)
+def table_of(ratio: Trees = BY_SIZE) -> PriceTable:
+    """A table with recorded sums and views."""
+    prices = family(add(8), ratio, ops={"aten.add": True, "aten.view": False})
+    return PriceTable({"memory": prices}, PEAKS, "by hand")
 
 
-def test_a_recorded_call_has_its_recorded_time() -> None:
-    rows = [recorded(add(1 << power), 1 + power / 10) for power in range(10, 26)]
-    table = PriceTable.of_rows(rows, PEAKS, "by hand")
-    price = table.price(add(1 << 20))
-    assert price.ns == pytest.approx(3.0 * add(1 << 20).ideal_ns(PEAKS), rel=0.05)
-    assert price.is_known
-    assert price.spread < 0.3
+@pytest.mark.parametrize(("numel", "ratio"), [(1 << 12, 4.0), (1 << 16, 4.0), (1 << 17, 2.0), (1 << 28, 2.0)])
+def test_the_price_is_the_ideal_time_times_the_ratio(numel: int, ratio: float) -> None:
+    price = table_of().price(add(numel))
+    assert price.ns == pytest.approx(ratio * add(numel).ideal_ns(PEAKS))
+    assert (price.is_known, price.spread, price.kernels) == (True, 0.1, 1.0)
 
 
-def test_a_size_between_two_recorded_ones_lies_between_them() -> None:
-    table = PriceTable.of_rows([recorded(add(1 << power), 2.0) for power in range(10, 26)], PEAKS, "")
-    for numel in (3 << 12, 5 << 16, 1 << 30):
-        assert table.price(add(numel)).ns == pytest.approx(2.0 * add(numel).ideal_ns(PEAKS), rel=0.02)
-
-
-def test_calls_far_from_all_recorded_ones_are_less_certain() -> None:
-    table = PriceTable.of_rows([recorded(add(1 << power), 2.0) for power in range(10, 16)], PEAKS, "")
-    assert table.price(add(1 << 28)).spread > table.price(add(1 << 12)).spread + 0.3
+def test_equal_works_have_one_price_and_each_its_own() -> None:
+    works = [add(1 << 20), add(1 << 12), add(1 << 20)]
+    table = table_of()
+    assert table.prices(works) == {work: table.price(work) for work in works}
+    assert table.prices([]) == {}
 
 
 def test_an_op_that_was_never_recorded_is_estimated() -> None:
-    table = PriceTable.of_rows([recorded(add(1 << power), 2.0) for power in range(10, 16)], PEAKS, "")
-    price = table.price(add(1 << 12, "aten.strange"))
+    price = table_of().price(add(1 << 12, "aten.strange"))
     assert not price.is_known
+    assert price.spread > 0.5
     assert price.ns > 0
-    assert PriceTable.of_rows([], PEAKS, "").price(add(8)).ns == add(8).ideal_ns(PEAKS)
+    assert PriceTable({}, PEAKS, "").price(add(8)).ns == add(8).ideal_ns(PEAKS)
 
 
 def test_an_op_without_kernels_is_free() -> None:
-    rows = [recorded(add(1 << power, "aten.view"), 0.0, kernels=0) for power in range(10, 16)]
-    rows += [recorded(add(1 << power), 2.0) for power in range(10, 16)]
-    table = PriceTable.of_rows(rows, PEAKS, "")
-    assert table.price(add(1 << 12, "aten.view")) == FREE
-    assert table.price(add(1 << 12)).ns > 0
-
-
-def test_a_network_can_be_left_out() -> None:
-    rows = [
-        recorded(add(1 << 12), 9.0, network=1),
-        *(recorded(add(1 << power), 2.0, network=2) for power in range(10, 20)),
-    ]
-    table = PriceTable.of_rows(rows, PEAKS, "")
-    roofline = add(1 << 12).ideal_ns(PEAKS)
-    assert table.price(add(1 << 12), without=1).ns == pytest.approx(2 * roofline, rel=0.02)
-    assert table.price(add(1 << 12)).ns > 2.2 * roofline
+    assert table_of().price(add(1 << 12, "aten.view")) == FREE
 
 
 def test_another_card_has_its_own_roofline() -> None:
-    table = PriceTable.of_rows([recorded(add(1 << power), 2.0) for power in range(10, 30)], PEAKS, "")
+    table = table_of(constant(math.log(2)))
     half = replace(PEAKS, bandwidth=PEAKS.bandwidth / 2)
     assert table.price(add(1 << 28), half).ns == pytest.approx(2 * table.price(add(1 << 28)).ns, rel=0.01)
 
 
 def test_a_table_is_read_as_it_was_written() -> None:
-    rows = [recorded(add(1 << power), 2.125, network=power) for power in range(10, 16)]
-    data = write_table(rows, "a card, 2026")
-    assert data == write_table(rows, "a card, 2026")
+    families = {"memory": family(add(8), BY_SIZE, ops={"aten.add": True})}
+    data = write_table(families, "a card, 2026")
+    assert data == write_table(families, "a card, 2026")
     table = read_table(data, PEAKS)
     assert table.source == "a card, 2026"
-    assert table.price(add(1 << 12)).ns == pytest.approx(
-        PriceTable.of_rows(rows, PEAKS, "").price(add(1 << 12)).ns, rel=1e-3
-    )
+    works = [add(1 << power) for power in range(8, 32)]
+    assert table.prices(works) == PriceTable(families, PEAKS, "").prices(works)
+
+
+def test_trees_are_those_that_were_fitted() -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(2000, 3))
+    values = np.where(rows[:, 0] > 0, rows[:, 1], 2.0) + np.abs(rows[:, 2])
+    model = lightgbm.LGBMRegressor(n_estimators=30, verbose=-1, n_jobs=1).fit(rows, values)
+    trees = Trees.of_lightgbm(model.booster_.dump_model()["tree_info"])
+    assert len(trees.roots) == 30
+    assert trees.predict(rows) == pytest.approx(model.predict(rows), abs=0.01)
+    assert Trees.of_columns(trees.columns()).predict(rows) == pytest.approx(trees.predict(rows))
 
 
 def test_every_card_with_peaks_has_prices_of_its_own_or_of_the_nearest_one() -> None:
@@ -100,12 +112,11 @@ def test_every_card_with_peaks_has_prices_of_its_own_or_of_the_nearest_one() -> 
     assert own is not None
     assert own[1]
     assert "H100" in own[0].source
-    others = [device for device in devices() if device is not H100 and device.is_cuda and device.peaks is not None]
-    # one of each generation, and those with factors of their own: reading the table takes a tenth of a second
-    for device in {(device.architecture, device.price_factors): device for device in others}.values():
-        scaled = prices_for(device)
-        assert scaled is not None
-        assert scaled[1] == bool(device.price_factors)
+    for device in devices():
+        if device is not H100 and device.is_cuda and device.peaks is not None:
+            scaled = prices_for(device)
+            assert scaled is not None
+            assert scaled[1] == bool(device.price_factors)
     assert prices_for(CPU) is None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from profiler_kit.devices.cards.data_center import H100
 from profiler_kit.devices.registry import devices
 from profiler_kit.forecast.host import KIND_NS
 from profiler_kit.forecast.step import forecast_step, spread_of
-from profiler_kit.forecast.work import WEIGHTS, Arithmetic
+from profiler_kit.forecast.work import Arithmetic
 from profiler_kit.records.calls import OpCall, StepCall, TensorFacts
 from profiler_kit.records.counts import Forecast
 from profiler_kit.worker.host_speed import host_factor, host_step_ns
@@ -178,7 +180,8 @@ def test_a_factor_is_a_positive_number(tmp_path: Path, factor: str, capsys: pyte
 
 
 def test_every_family_of_calls_has_a_time_on_the_host() -> None:
-    assert set(WEIGHTS) <= set(KIND_NS)
+    data = (resources.files("profiler_kit.devices") / "prices" / str(H100.prices)).read_bytes()
+    assert set(json.loads(gzip.decompress(data))["families"]) <= set(KIND_NS)
 
 
 def test_the_speed_of_the_host_is_measured() -> None:

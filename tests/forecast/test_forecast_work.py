@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.devices.cards.data_center import H100
-from profiler_kit.forecast.work import WEIGHTS, Arithmetic, Work, work_of
+from profiler_kit.forecast.work import Arithmetic, Work, work_of
 from profiler_kit.meta.call_signatures import call_signature, op_name
 from profiler_kit.meta.emulation.library_calls import facts_of
 from profiler_kit.records.calls import OpCall, TensorFacts
@@ -121,12 +120,28 @@ def test_an_expanded_tensor_is_read_once() -> None:
     assert work.moved_bytes == 4 * (8 + 8000 + 8000)
 
 
-def test_every_family_has_a_weight_for_each_class() -> None:
+def test_the_works_of_a_family_have_the_same_columns() -> None:
     model = torch.nn.Sequential(layer(torch.nn.Conv1d, 4, 8, 3), torch.nn.GELU(), layer(torch.nn.LayerNorm, 6))
-    seen = works(lambda: train(model, meta(2, 4, 8)))
-    seen |= works(lambda: F.scaled_dot_product_attention(*[meta(2, 4, 32, 16)] * 3))
-    for work in seen.values():
-        assert len(work.classes) == len(WEIGHTS[work.family])
+    calls = works(lambda: train(model, meta(2, 4, 8))) | works(lambda: train(layer(torch.nn.Linear, 4, 8), meta(2, 4)))
+    columns: dict[str, set[tuple[int, int]]] = {}
+    for work in calls.values():
+        columns.setdefault(work.family, set()).add((len(work.sizes), len(work.classes)))
+    assert {"memory", "convolution", "convolution_backward", "product"} <= set(columns)
+    assert all(len(each) == 1 for each in columns.values()), columns
+
+
+def test_a_bias_is_part_of_a_convolutions_work() -> None:
+    with_bias, without = (
+        works(lambda bias=bias: layer(torch.nn.Conv2d, 8, 8, 3, bias=bias)(meta(2, 8, 9, 9)))["aten.convolution"]
+        for bias in (True, False)
+    )
+    assert with_bias.sizes != without.sizes
+
+
+@pytest.mark.parametrize(("rows", "fullness"), [(128 * 132, 1.0), (128 * 133, 133 / 264)])
+def test_a_product_knows_how_full_its_last_wave_is(rows: int, fullness: float) -> None:
+    work = works(lambda: layer(torch.nn.Linear, 64, 128)(meta(rows, 64)))["aten.addmm"]
+    assert any(size == pytest.approx(fullness) for size in work.sizes)
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,8 @@ DEVICES: Final = (
         architecture=SM90, multiprocessors=Figure(132, FROM_PEAK),
         peaks=Peaks(fp32=67e12, tf32=494.5e12, fp16=989.5e12, bf16=989.5e12, bandwidth=4800e9, source=f"{_H200} (SXM)"),
         price_factors=(
-            ("attention", 0.967), ("convolution", 1.066), ("convolution_backward", 1.054), ("memory", 1.215),
-            ("optimizer", 1.084), ("product", 1.028), ("recurrent", 1.058),
+            ("attention", 1.022), ("convolution", 1.057), ("convolution_backward", 1.082), ("memory", 1.259),
+            ("optimizer", 1.113), ("product", 1.069), ("recurrent", 0.966),
         ),
         factors_source="NVIDIA H200, torch 2.11.0+cu130, cuDNN 9.19.0, 2026-11-28",
     ),
