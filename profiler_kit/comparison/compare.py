@@ -23,7 +23,7 @@ from profiler_kit.comparison.traces import compare_steps
 from profiler_kit.errors import NotComparableError
 from profiler_kit.records.comparison import Comparison, MemorySplit, MetricRow, Side, TimeRatio, Verdict
 from profiler_kit.records.metrics import METRICS, reason_not_comparable, value_of
-from profiler_kit.records.report import Report
+from profiler_kit.records.report import Report, baseline_of
 from profiler_kit.records.runs import ConfigRun
 
 UNCHANGED_VERDICTS: Final = ("noise", "same", "unknown")
@@ -195,7 +195,8 @@ def _distinct_suffixes(a_spec: str, b_spec: str) -> tuple[str, str]:
 
 
 def _side(report: Report, label: str) -> Side:
-    target = report.target
+    target, run = report.target, baseline_of(report.runs)
+    environment = run.environment if run is not None else None
     return Side(
         label=label,
         name=target.name,
@@ -203,4 +204,7 @@ def _side(report: Report, label: str) -> Side:
         mode=target.mode,
         inputs=target.inputs,
         samples=next((tensor.shape[0] for tensor in target.inputs if tensor.shape), None),
+        device=(environment.device_name or environment.device) if environment is not None else "",
+        created=report.created,
+        tool=f"{report.tool.name} {report.tool.version}",
     )

@@ -43,6 +43,7 @@ class Side:
 
     - `label`: its name in sentences; the two sides always have different labels.
     - `samples`: the batch size, which is the leading dimension of the first input; None without inputs.
+    - `device`: that of the baseline; `created`, `tool`: the report's date and program. Empty in files of earlier versions.
     """
 
     label: str
@@ -51,6 +52,9 @@ class Side:
     mode: Mode
     inputs: tuple[InputInfo, ...]
     samples: int | None
+    device: str = ""
+    created: str = ""
+    tool: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from profiler_kit.report.comparison import (
     group_blocks,
     layer_blocks,
 )
+from profiler_kit.report.origin import origin_of_sides
 from profiler_kit.report.trace_comparison import note_sections
 from profiler_kit.units import text
 
@@ -28,7 +29,7 @@ def check_document(result: CheckResult) -> Document:
         title=f"{result.target}: {result.verdict}",
         sections=tuple(section for section in _sections(result) if section.blocks),
         json=dumps(result),
-        origin=result.base,
+        origin=" · ".join(filter(None, (result.base, origin_of_sides(compared) if compared is not None else ""))),
         full=(
             data_table("budgets", BUDGET_COLUMNS, result.budgets),
             *(complete_tables(compared) if compared is not None else ()),

@@ -40,6 +40,7 @@ from profiler_kit.report.columns.comparison import (
     PeakPart,
     ReasonRow,
 )
+from profiler_kit.report.origin import origin_of_sides
 from profiler_kit.report.trace_comparison import change_tables, note_sections, step_sections
 from profiler_kit.units import plural, text
 
@@ -84,6 +85,7 @@ def comparison_document(comparison: Comparison, *, top: int | None = TOP_LAYERS)
     ]
     return Document(
         title=f"{comparison.a.label} and {comparison.b.label}",
+        origin=origin_of_sides(comparison),
         sections=tuple(section for section in sections if section.blocks),
         json=dumps(comparison),
         full=complete_tables(comparison),

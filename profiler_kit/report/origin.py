@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from profiler_kit.records.comparison import Comparison
     from profiler_kit.records.report import Tool
 
 _FOLDERS: Final = re.compile(r"^(?:[A-Za-z]:)?[/\\].*[/\\](?=[^/\\])")
@@ -19,3 +20,10 @@ def short_path(written: str) -> str:
 def origin(device: str, created: str, tool: Tool) -> str:
     """Device, date and version in one line."""
     return " · ".join(part for part in (device, created[:10], f"{tool.name} {tool.version}") if part)
+
+
+def origin_of_sides(comparison: Comparison) -> str:
+    """Devices, dates and versions of both sides in one line, each once."""
+    sides = (comparison.a, comparison.b)
+    parts = ([side.device for side in sides], [side.created[:10] for side in sides], [side.tool for side in sides])
+    return " · ".join(" and ".join(dict.fromkeys(filter(None, part))) for part in parts if any(part))

@@ -44,6 +44,7 @@ def trace_comparison_document(
     sections += note_sections(compared.notes)
     return Document(
         title=_title(compared),
+        origin=" and ".join(dict.fromkeys(side.device for side in (compared.a, compared.b) if side.device)),
         sections=tuple(section for section in sections if section.blocks),
         json=dumps(compared),
         full=lambda: tuple(change_tables(compared)),

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from sample_reports import v0_h100
+from sample_reports import v0_h100, v1_h100
 from trace_reports import trace, traces
 
+from profiler_kit.comparison.compare import compare
 from profiler_kit.report import report_document, traces_document
+from profiler_kit.report.comparison import comparison_document
 from profiler_kit.report.origin import short_path
 
 
@@ -39,3 +41,16 @@ def test_a_page_names_its_device_and_date_and_no_absolute_path() -> None:
     inspected = traces(trace("/logs/run/rank0.json.gz"))
     assert traces_document(inspected).title == "rank0.json.gz"
     assert inspected.created[:10] in traces_document(inspected).origin
+
+
+def test_a_comparison_names_each_device_date_and_version_once() -> None:
+    before = v0_h100()
+    after = replace(v1_h100(), created="2027-01-02T03:04:05+00:00", tool=before.tool)
+    run = before.baseline()
+    assert run is not None
+    assert run.environment is not None
+    assert comparison_document(compare(before, after)).origin.split(" · ") == [
+        run.environment.device_name,
+        f"{before.created[:10]} and 2027-01-02",
+        f"{before.tool.name} {before.tool.version}",
+    ]
