@@ -6,7 +6,7 @@ All text of models and traces is escaped, in the markup and in the JSON of the c
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Final
 
@@ -40,6 +40,7 @@ _SCRIPTS: Final = (
 )
 MAX_OPEN: Final = 6  # a page with more sections of details with charts shows them folded
 MAX_LEAD: Final = 200  # characters of a first sentence in large type
+MAX_FIRST: Final = 600  # characters of sentences above the first chart, so that both are on one screen
 
 
 def render(document: Document, options: RenderOptions) -> str:
@@ -101,8 +102,13 @@ class _Page:
         self._unfolded = details if len(details) <= MAX_OPEN else []
 
     def section(self, section: Section, number: int) -> str:
-        body = "\n".join(self._block(block, section) for block in section.blocks if block is not self._lead)
-        lead = self._chart(self._lead, section) if number == 0 and self._lead is not None else ""
+        head = self._lead if number == 0 else None
+        above, below = (section.blocks, ()) if head is None else _around_chart(section.blocks)
+        body, rest = (
+            "\n".join(self._block(block, section) for block in blocks if block is not self._lead)
+            for blocks in (above, below)
+        )
+        lead = self._chart(head, section) if head is not None else ""
         if number == 0 and body and not section.is_drawn:
             first = section.blocks[0]
             if isinstance(first, Paragraph) and len(first.text) <= MAX_LEAD:
@@ -113,7 +119,7 @@ class _Page:
             summary = f"<summary><h2>{text_markup(section.title)}</h2></summary>"
             return f'<section id="s{number}"><details class="detail"{is_open}>{summary}{body}</details></section>'
         heading = f"<h2>{text_markup(section.title)}</h2>" if section.title and number else ""
-        return f'<section id="s{number}">{heading}{body}{lead}</section>'
+        return f'<section id="s{number}">{heading}{body}{lead}{self._links.with_findings(rest)}</section>'
 
     def _block(self, block: Block, section: Section) -> str:
         if isinstance(block, Table):
@@ -142,6 +148,18 @@ class _Page:
             f'<div class="chart" data-chart="{number}" role="img" aria-label="{title}"></div>'
             f"<figcaption>{text_markup(chart.text)}</figcaption></figure>"
         )
+
+
+def _around_chart(blocks: Sequence[Block]) -> tuple[Sequence[Block], Sequence[Block]]:
+    """The blocks above and below the first chart: sentences beyond `MAX_FIRST` characters are below."""
+    above: list[Block] = []
+    below: list[Block] = []
+    length = 0
+    for block in blocks:
+        is_sentence = isinstance(block, Paragraph) and block.role == "text"
+        length += len(block.text) if isinstance(block, Paragraph) else 0
+        (below if is_sentence and above and length > MAX_FIRST else above).append(block)
+    return above, below
 
 
 def _has_charts(section: Section) -> bool:

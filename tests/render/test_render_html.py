@@ -260,3 +260,15 @@ def test_formats_of_text_build_no_chart() -> None:
         renderer_by_name(name).render(document, RenderOptions(detail=True))
     with pytest.raises(AssertionError, match="built"):
         page(document)
+
+
+def test_the_first_chart_is_on_the_first_screen_and_warnings_are_above_it() -> None:
+    chart = Chart(kind="bars", title="The reason", text="", data={"unit": "ns", "rows": [], "parts": []})
+    sentences = [Paragraph(text=f"{number}: {'x' * 190}") for number in range(5)]
+    blocks = (*sentences, Paragraph(text="Read this first.", role="warning"))
+    html = page(
+        Document(title="t", sections=(Section(title="s", blocks=blocks), Section(title="c", blocks=(chart,))), json="")
+    )
+    places = [html.index(text) for text in ("0: x", "1: x", "2: x", "Read this first", "The reason", "3: x", "4: x")]
+    assert places == sorted(places)
+    assert html.count("The reason</h3>") == 1
