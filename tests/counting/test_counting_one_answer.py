@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -94,6 +95,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
 }
 
 
+@functools.cache
 def count_on(kind: str, name: str, *, train: bool, gradients: bool) -> Counted:
     build, feed = MODELS[name]
     model, x = build().train(train), feed()

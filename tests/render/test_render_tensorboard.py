@@ -33,6 +33,8 @@ from profiler_kit.report.dashboard import report_dashboard
 pytest.importorskip("tensorboard", reason="pip install tensorboard")
 pytest.importorskip("torch_tb_profiler", reason="the profiler tab is missing: pip install torch-tb-profiler")
 
+pytestmark = pytest.mark.jobs  # a server reads the files
+
 TRACES = Path(__file__).parents[1] / "fixtures" / "traces"
 PLUGIN = "pytorch_profiler"
 

@@ -26,6 +26,7 @@ from scripts.lab.record_prices import CallRecorder, Mode, Parsers, build_step, p
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.jobs
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_runs_a_step_without_data(family: str) -> None:
     model, step = build_step(family, Draw(f"{family}/G"), Mode("fp32", False, True, "sgd"), "meta")

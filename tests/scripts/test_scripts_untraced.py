@@ -10,6 +10,8 @@ import pytest
 from profiler_kit.simulation.profiler_cost import ON_HOST
 from scripts.bench.untraced_step import Case, by_program, fixed, row, scaled, timed_programs, timed_traces, usual
 
+pytestmark = pytest.mark.jobs
+
 MEDIAN, NINE_OF_TEN = 0.08, 0.25  # of the step without the profiler
 MIN_PROGRAMS = 4  # of which a median says something
 
