@@ -167,7 +167,8 @@ def test_a_foreign_line_is_named_and_kept(nets: Path, engine: Any) -> None:
     assert (nets / "out" / JOURNAL).read_text() == '{"loss": 3}\n'
 
 
-def test_two_sweeps_do_not_share_a_folder(nets: Path, engine: Any) -> None:
+def test_two_sweeps_do_not_share_a_folder(nets: Path, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler_kit.pipeline.sweep.LOCK_S", 0.0)
     recorder = Recorder()
 
     def run(tasks: Sequence[SweepTask]) -> Generator[tuple[SweepTask, TaskEnd], None, None]:
