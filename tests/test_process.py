@@ -150,6 +150,12 @@ def test_huge_output_is_cut_and_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -
     assert 0 < len(outcome.log_tail.splitlines()) <= process.TAIL_LINES
 
 
+def test_output_up_to_the_limit_is_whole() -> None:
+    outcome = python("print('y' * 3_000_000)")
+    assert len(outcome.stdout) == 3_000_001
+    assert not outcome.stdout_cut
+
+
 def test_output_is_whole_though_it_is_read_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process.child, "DRAIN_S", 0.0)  # this process was stopped, and the time is over
     with process.start_child([sys.executable, "-c", "print('z' * 50_000)"]) as child:
