@@ -38,8 +38,9 @@ gc.disable()  # collecting the tests creates objects that all stay, and each gar
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage again."""
+    """Collect garbage again, less often: of the objects of a process that has imported torch, hardly any become garbage."""
     gc.enable()
+    gc.set_threshold(10_000, 10, 10)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

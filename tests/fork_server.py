@@ -35,7 +35,10 @@ from typing import Any, Final
 
 WORKERS: Final = ("profiler_kit.worker.", "profiler_kit.process.fork_server")
 SERVED_MODULES: Final = (*WORKERS, "scripts.", "torch.distributed.run", "package.")
-SERVED_CODE: Final = "from profiler_kit.cli import entry; entry()"  # the end of ``python -c``, as in a task of a sweep
+SERVED_CODE: Final = (
+    "import entry; entry()",
+    "import entry; entry()()",
+)  # the end of ``python -c``, as in a task of a sweep
 SERVED_VERBS: Final = ("analyze", "check", "count", "run", "sweep", "tune")
 PR_SET_CHILD_SUBREAPER: Final = 36  # from linux/prctl.h
 REQUEST_BYTES: Final = 1 << 20
