@@ -39,7 +39,7 @@ class LibraryOps:
         inputs, written = tuple(_specs_in(args)), tuple(_specs_in(outputs))
         head = call.kwargs.get("head_size")
         nominal = args if head is None else tuple(_with_head_size(value, head) for value in args)
-        cost = plan.formula.function(*nominal, out=outputs) + traffic(inputs, written)
+        cost = plan.formula.cost(nominal, {}, plan.parameters, outputs) + traffic(inputs, written)
         self._tracer.note_call(OpFacts(op=plan.name, inputs=inputs, outputs=written, cost=cost), op, args, outputs)
 
     def use_handle(self, handle: str, figure: Figure, op: str) -> None:

@@ -114,7 +114,7 @@ class Plan:
     `is_known`: whether a formula or a rule gives the cost; otherwise the op is uncounted. `written`: positions of arguments
     that the op changes in place. `unread`: those of them that it overwrites without reading. `outputs`: names of its
     ``out=`` arguments. `composite`: whether the op is a composite of other ops and has no formula. `reads`: the arguments, by
-    position and by name, whose values the formula reads.
+    position and by name, whose values the formula reads. `parameters`: the names of the positional arguments.
     """
 
     name: str
@@ -127,6 +127,7 @@ class Plan:
     outputs: frozenset[str]
     composite: bool
     reads: Mapping[int | str, str]
+    parameters: tuple[str, ...]
 
 
 def plan_op(op: torch._ops.OpOverload) -> Plan:
@@ -161,6 +162,7 @@ def plan_op(op: torch._ops.OpOverload) -> Plan:
         outputs=outputs,
         composite=composite,
         reads={} if formula is None else argument_places(op, formula.reads),
+        parameters=tuple(argument.name for argument in arguments if not argument.kwarg_only),
     )
 
 
@@ -247,7 +249,7 @@ def call_cost(plan: Plan, call: Operands, out: Any) -> Cost | None:
     written = written_specs(call, out)
     cost = ZERO
     if plan.formula is not None:
-        cost = plan.formula.function(*call.args, **call.kwargs, out=as_specs(out))
+        cost = plan.formula.cost(call.args, call.kwargs, plan.parameters, as_specs(out))
     elif plan.pointwise and written and not plan.moves_nothing:
         cost = per_element(written[0])
     if plan.moves_nothing or (plan.formula is not None and plan.formula.moves == "own"):

@@ -327,10 +327,10 @@ def test_cudnns_backward_by_its_arguments(
     )
     x, hx = spec_of(t(steps, batch, width)), spec_of(t(layers * directions, batch, state))
     mask = (input_needs_grad, state_needs_grad, state_needs_grad, True)
-    rest = (None, None, None, None, None, 2, state, 0, layers, False, 0.0, True, both, [], None, None, mask)
     given = find_formula("aten._cudnn_rnn_backward.default")
     assert given is not None
-    found = given.function(x, weights, 4, None, hx, *rest, out=None)
+    options = {"mode": 2, "hidden_size": state, "num_layers": layers, "bidirectional": both, "output_mask": mask}
+    found = given.function(x=x, weight=weights, hx=hx, **options, out=None)
 
     inner = steps if state_needs_grad else steps - 1
     first = steps * width * (1 + input_needs_grad) + (steps + inner) * state

@@ -9,14 +9,15 @@ per pair of query and key: softmax, 1 FLOP for a mask, 2 for dropout. Scaling qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import prod
 from typing import Any, Final
 
 from profiler_kit.counting.arithmetic import SOFTMAX_BACKWARD_FLOPS, SOFTMAX_FLOPS, contraction, needed_gradients, numel
-from profiler_kit.counting.formulas import formula
+from profiler_kit.counting.formulas import formula, named_formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
 
@@ -74,41 +75,19 @@ def by_heads(spec: TensorSpec) -> TensorSpec:
     return TensorSpec(shape=(*batch, heads, length, width), dtype=spec.dtype, nbytes=spec.nbytes)
 
 
-@formula("aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_flash_attention_for_cpu")
-def flash_attention(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, dropout_p: float = 0.0, is_causal: bool = False, *_: Any,
-    attn_mask: TensorSpec | None = None, out: Any, **__: Any,
+@named_formula(
+    "aten._scaled_dot_product_flash_attention", "aten._scaled_dot_product_flash_attention_for_cpu",
+    "aten._scaled_dot_product_efficient_attention", "aten._scaled_dot_product_cudnn_attention",
+    "aten._scaled_dot_product_fused_attention_overrideable", "aten._scaled_dot_product_attention_math",
+    "aten._scaled_dot_product_attention_math_for_mps", "aten.scaled_dot_product_attention",
+)  # fmt: skip
+def dense_attention(
+    *, query: TensorSpec, key: TensorSpec, value: TensorSpec, attn_bias: TensorSpec | None = None,
+    attn_mask: TensorSpec | None = None, dropout_p: float = 0.0, is_causal: bool = False, out: Any, **_: Any,
 ) -> Cost:  # fmt: skip
-    """Flash attention."""
-    return attention(q, k, v, masked=is_causal or attn_mask is not None, dropout=dropout_p > 0)
-
-
-@formula("aten._scaled_dot_product_flash_attention.quantized")
-def quantized_flash_attention(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, q_scale: Any, k_scale: Any, v_scale: Any, dropout_p: float = 0.0,
-    is_causal: bool = False, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """Flash attention of 8-bit floats."""
-    return attention(q, k, v, masked=is_causal, dropout=dropout_p > 0)
-
-
-@formula("aten._scaled_dot_product_efficient_attention", "aten._scaled_dot_product_cudnn_attention")
-def efficient_attention(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: TensorSpec | None, keep: bool, dropout_p: float = 0.0,
-    is_causal: bool = False, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """The memory-efficient kernel and cuDNN's kernel."""
-    return attention(q, k, v, masked=is_causal or bias is not None, dropout=dropout_p > 0)
-
-
-@formula("aten._scaled_dot_product_fused_attention_overrideable", "aten._scaled_dot_product_attention_math",
-         "aten._scaled_dot_product_attention_math_for_mps", "aten.scaled_dot_product_attention")  # fmt: skip
-def any_attention(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: TensorSpec | None = None, dropout_p: float = 0.0,
-    is_causal: bool = False, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """A backend's own kernel, and attention that is dispatched as one op, as in inference mode."""
-    return attention(q, k, v, masked=is_causal or bias is not None, dropout=dropout_p > 0)
+    """The kernels of all backends, and attention that is dispatched as one op, as in inference mode."""
+    masked = is_causal or attn_bias is not None or attn_mask is not None
+    return attention(query, key, value, masked=masked, dropout=dropout_p > 0)
 
 
 @formula("aten._triton_scaled_dot_attention")
@@ -117,45 +96,36 @@ def triton_attention(q: TensorSpec, k: TensorSpec, v: TensorSpec, dropout_p: flo
     return attention(q, k, v, dropout=dropout_p > 0)
 
 
-def fused_backward(node: str, dropout_at: int) -> Callable[..., Cost]:
-    """A formula: gradients of a fused op. `node`: its autograd node; `dropout_at`: index of the dropout argument."""
+def dense_backward(node: str = "") -> Callable[..., Cost]:
+    """A formula: gradients of a fused op. `node`: its autograd node, which knows the needed ones where no argument says it."""
 
-    def cost(grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, *others: Any, out: Any, **_: Any) -> Cost:
-        dropout = others[dropout_at - 4] > 0
-        return attention_backward(q, k, v, needed=needed_gradients(node, 3), dropout=dropout)
+    def cost(
+        *, query: TensorSpec, key: TensorSpec, value: TensorSpec, grad_input_mask: Sequence[bool] | None = None,
+        dropout_p: float = 0.0, out: Any, **_: Any,
+    ) -> Cost:  # fmt: skip
+        needed = needed_gradients(node, 3) if grad_input_mask is None else grad_input_mask
+        return attention_backward(query, key, value, needed=needed, dropout=dropout_p > 0)
 
     return cost
 
 
-formula("aten._scaled_dot_product_flash_attention_backward")(fused_backward("ScaledDotProductFlashAttention", 10))
-formula("aten._scaled_dot_product_flash_attention_for_cpu_backward")(
-    fused_backward("ScaledDotProductFlashAttentionForCpu", 6)
+named_formula("aten._scaled_dot_product_flash_attention_backward")(dense_backward("ScaledDotProductFlashAttention"))
+named_formula("aten._scaled_dot_product_flash_attention_for_cpu_backward")(
+    dense_backward("ScaledDotProductFlashAttentionForCpu")
 )
-formula("aten._scaled_dot_product_cudnn_attention_backward")(fused_backward("ScaledDotProductCudnnAttention", 13))
-
-
-@formula("aten._scaled_dot_product_efficient_attention_backward")
-def efficient_attention_backward(
-    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: Any, output: Any, logsumexp: Any, seed: Any,
-    offset: Any, dropout_p: float, grad_input_mask: Sequence[bool], *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of the memory-efficient kernel."""
-    return attention_backward(q, k, v, needed=grad_input_mask, dropout=dropout_p > 0)
-
-
-@formula("aten._scaled_dot_product_fused_attention_overrideable_backward")
-def overrideable_attention_backward(
-    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: Any, grad_input_mask: Sequence[bool],
-    *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of a backend's own kernel."""
-    return attention_backward(q, k, v, needed=grad_input_mask)
+named_formula("aten._scaled_dot_product_cudnn_attention_backward")(dense_backward("ScaledDotProductCudnnAttention"))
+named_formula(
+    "aten._scaled_dot_product_efficient_attention_backward",
+    "aten._scaled_dot_product_fused_attention_overrideable_backward",
+)(dense_backward())  # fmt: skip
 
 
 # The arguments that hold the lengths of packed sequences, under the names of all ops and torch versions.
-LENGTHS: Final = (
-    "cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k", "cu_seq_q", "cu_seq_k", "seqused_k", "seqlen_k",
-)  # fmt: skip
+OFFSETS_Q: Final = ("cum_seq_q", "cu_seqlens_q", "cu_seq_q")
+OFFSETS_K: Final = ("cum_seq_k", "cu_seqlens_k", "cu_seq_k")
+USED_K: Final = ("seqused_k", "seqlen_k")
+LONGEST_K: Final = ("max_k", "max_seqlen_k")
+LENGTHS: Final = (*OFFSETS_Q, *OFFSETS_K, *USED_K)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +145,18 @@ class Sequences:
         return attention_backward(self.q, self.k, v, pairs=self.pairs, needed=needed, dropout=dropout)
 
 
-def sequences(
-    q: TensorSpec, k: TensorSpec, offsets_q: TensorSpec | None, offsets_k: TensorSpec | None, longest_k: int | None,
-    used_k: TensorSpec | None = None,
-) -> Sequences:  # fmt: skip
+def sequences(arguments: Mapping[str, Any]) -> Sequences:
     """The sequences of one call. Without offsets, every query meets the keys of its row of the batch.
 
     If lengths are unknown, every query meets as many keys as the longest sequence has, which is an upper bound.
 
     Shapes: q (b, s, h, d) or packed (sum of lengths, h, d), k alike or paged (pages, page, h, d), offsets (b + 1,), used (b,).
     """
+    q, k = arguments["query"], arguments["key"]
+    offsets_q, offsets_k, used_k, longest_k = (
+        next((arguments[name] for name in names if name in arguments), None)
+        for names in (OFFSETS_Q, OFFSETS_K, USED_K, LONGEST_K)
+    )
     lengths_q = (q.shape[1],) * q.shape[0] if len(q.shape) == 4 else None
     if offsets_q is not None and numel(offsets_q):
         lengths_q = None if offsets_q.values is None else differences(offsets_q.values)
@@ -208,97 +180,39 @@ def differences(offsets: Sequence[int]) -> tuple[int, ...]:
     return tuple(end - start for start, end in pairwise(offsets))
 
 
-@formula("aten._flash_attention_forward", reads=LENGTHS)
-def flash_attention_forward(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, cum_q: TensorSpec | None, cum_k: TensorSpec | None, max_q: int,
-    max_k: int, dropout_p: float, is_causal: bool, *_: Any, seqused_k: TensorSpec | None = None, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """Flash attention under its internal op name. Shapes: (b, s, h, d), or packed (sum of lengths, h, d)."""
-    return sequences(q, k, cum_q, cum_k, max_k, seqused_k).forward(v, masked=is_causal, dropout=dropout_p > 0)
+@named_formula(
+    "aten._flash_attention_forward", "aten._flash_attention_forward_no_dropout_inplace", "aten._efficient_attention_forward",
+    "aten._cudnn_attention_forward", "torch_attn._varlen_attn", "torch_attn._varlen_attn_out", reads=LENGTHS,
+)  # fmt: skip
+def packed_attention(*, value: TensorSpec, dropout_p: float = 0.0, out: Any, **arguments: Any) -> Cost:
+    """The kernels under their internal op names, and ``torch.nn.attention.varlen``. A window is a mask there.
+
+    Shapes: (b, s, h, d), or packed (sum of lengths, h, d), in the memory-efficient kernel (1, sum of lengths, h, d).
+    """
+    window = arguments.get("window_size")
+    masked = (
+        any(arguments.get(name) is not None for name in ("bias", "attn_bias"))
+        or arguments.get("is_causal", False)
+        or arguments.get("custom_mask_type", 0) > 0
+        or (isinstance(window, Sequence) and any(size >= 0 for size in window))
+    )
+    return sequences(arguments).forward(value, masked=masked, dropout=dropout_p > 0)
 
 
-@formula("aten._flash_attention_forward_no_dropout_inplace", reads=LENGTHS)
-def flash_attention_into(target: TensorSpec, *args: Any, out: Any, **options: Any) -> Cost:
-    """As `flash_attention_forward`, into an existing tensor."""
-    return flash_attention_forward(*args, out=out, **options)
+@named_formula(
+    "aten._flash_attention_backward", "aten._efficient_attention_backward", "aten._cudnn_attention_backward",
+    reads=LENGTHS,
+)  # fmt: skip
+def packed_attention_backward(*, value: TensorSpec, dropout_p: float = 0.0, out: Any, **arguments: Any) -> Cost:
+    """Gradients of the kernels under their internal op names."""
+    return sequences(arguments).backward(value, dropout=dropout_p > 0)
 
 
-@formula("aten._flash_attention_backward", reads=LENGTHS)
-def inner_flash_attention_backward(
-    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any,
-    cum_q: TensorSpec | None, cum_k: TensorSpec | None, max_q: int, max_k: int, dropout_p: float, *_: Any,
-    out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of flash attention under its internal op name."""
-    return sequences(q, k, cum_q, cum_k, max_k).backward(v, dropout=dropout_p > 0)
-
-
-@formula("aten._efficient_attention_forward", reads=LENGTHS)
-def efficient_attention_forward(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: TensorSpec | None, cum_q: TensorSpec | None,
-    cum_k: TensorSpec | None, max_q: int | None, max_k: int | None, dropout_p: float, mask_type: int, *_: Any,
-    seqlen_k: TensorSpec | None = None, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """The memory-efficient kernel under its internal op name. Shapes: (b, s, h, d), or packed (1, sum of lengths, h, d)."""
-    masked = bias is not None or mask_type > 0
-    return sequences(q, k, cum_q, cum_k, max_k, seqlen_k).forward(v, masked=masked, dropout=dropout_p > 0)
-
-
-@formula("aten._efficient_attention_backward", reads=LENGTHS)
-def inner_efficient_attention_backward(
-    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: Any, output: Any, cum_q: TensorSpec | None,
-    cum_k: TensorSpec | None, max_q: int, max_k: int, logsumexp: Any, dropout_p: float, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of the memory-efficient kernel under its internal op name."""
-    return sequences(q, k, cum_q, cum_k, max_k).backward(v, dropout=dropout_p > 0)
-
-
-@formula("aten._cudnn_attention_forward", reads=LENGTHS)
-def cudnn_attention_forward(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, bias: TensorSpec | None, cum_q: TensorSpec | None,
-    cum_k: TensorSpec | None, max_q: int, max_k: int, keep: bool, dropout_p: float = 0.0, is_causal: bool = False,
-    *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """cuDNN's kernel under its internal op name. Shapes: packed (sum of lengths, h, d)."""
-    masked = bias is not None or is_causal
-    return sequences(q, k, cum_q, cum_k, max_k).forward(v, masked=masked, dropout=dropout_p > 0)
-
-
-@formula("aten._cudnn_attention_backward", reads=LENGTHS)
-def cudnn_attention_backward(
-    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any, seed: Any, offset: Any,
-    bias: Any, cum_q: TensorSpec, cum_k: TensorSpec, max_q: int, max_k: int, dropout_p: float, *_: Any, out: Any,
-    **__: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of cuDNN's kernel under its internal op name."""
-    return sequences(q, k, cum_q, cum_k, max_k).backward(v, dropout=dropout_p > 0)
-
-
-@formula("torch_attn._varlen_attn", reads=LENGTHS)
-def varlen_attention(
-    q: TensorSpec, k: TensorSpec, v: TensorSpec, cum_q: TensorSpec, cum_k: TensorSpec | None, max_q: int, max_k: int,
-    is_causal: bool = False, scale: float | None = None, window: Sequence[int] | None = None, enable_gqa: bool = False,
-    seqused_k: TensorSpec | None = None, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
-    """``torch.nn.attention.varlen``. Shapes: packed (sum of lengths, h, d). A window is a mask."""
-    masked = is_causal or any(size >= 0 for size in window or ())
-    return sequences(q, k, cum_q, cum_k, max_k, seqused_k).forward(v, masked=masked)
-
-
-@formula("torch_attn._varlen_attn_out", reads=LENGTHS)
-def varlen_attention_into(target: TensorSpec, *args: Any, out: Any, **options: Any) -> Cost:
-    """As `varlen_attention`, into an existing tensor."""
-    return varlen_attention(*args, out=out, **options)
-
-
-@formula("torch_attn._varlen_attn_backward", reads=LENGTHS)
-def varlen_attention_backward(
-    grad: TensorSpec, q: TensorSpec, k: TensorSpec, v: TensorSpec, output: Any, logsumexp: Any, cum_q: TensorSpec,
-    cum_k: TensorSpec, max_q: int, max_k: int, *_: Any, out: Any, **__: Any,
-) -> Cost:  # fmt: skip
+@named_formula("torch_attn._varlen_attn_backward", reads=LENGTHS)
+def varlen_attention_backward(*, value: TensorSpec, out: Any, **arguments: Any) -> Cost:
     """Gradients of ``torch.nn.attention.varlen``."""
     needed = needed_gradients("GeneratedBackwardFor_torch_attn__varlen_attn_default", 3)
-    return sequences(q, k, cum_q, cum_k, max_k).backward(v, needed=needed)
+    return sequences(arguments).backward(value, needed=needed)
 
 
 def block_pairs(q: TensorSpec, k: TensorSpec, block_mask: Sequence[Any]) -> int | None:
@@ -342,11 +256,10 @@ def flex_attention_backward(
     return attention_backward(q, k, v, pairs=block_pairs(q, k, block_mask))
 
 
-@formula("aten._native_multi_head_attention")
+@named_formula("aten._native_multi_head_attention")
 def native_multi_head_attention(
-    query: TensorSpec, key: TensorSpec, value: TensorSpec, embed_dim: int, num_head: int, qkv_weight: TensorSpec,
-    qkv_bias: TensorSpec, proj_weight: TensorSpec, proj_bias: TensorSpec, mask: TensorSpec | None = None,
-    need_weights: bool = True, average_attn_weights: bool = True, *_: Any, out: Any, **__: Any,
+    *, query: TensorSpec, key: TensorSpec, num_head: int, mask: TensorSpec | None = None, need_weights: bool = True,
+    average_attn_weights: bool = True, out: Any, **_: Any,
 ) -> Cost:  # fmt: skip
     """The inference fast path of nn.MultiheadAttention: input projections, attention, output projection.
 
@@ -364,30 +277,24 @@ def native_multi_head_attention(
     return contraction(macs, query) + Cost(flops=pairs * per_pair + biases + scaling)
 
 
-@formula("aten._triton_multi_head_attention")
-def triton_multi_head_attention(*args: Any, out: Any) -> Cost:
-    """PyTorch's Triton kernel: as `native_multi_head_attention`, without returned weights."""
-    mask = args[9] if len(args) > 9 else None
-    return native_multi_head_attention(*args[:9], mask, False, out=out)
+# PyTorch's Triton kernel returns no weights.
+named_formula("aten._triton_multi_head_attention")(partial(native_multi_head_attention, need_weights=False))
 
 
-@formula("aten._transformer_encoder_layer_fwd")
+@named_formula("aten._transformer_encoder_layer_fwd")
 def transformer_encoder_layer(
-    x: TensorSpec, embed_dim: int, num_heads: int, qkv_weight: TensorSpec, qkv_bias: TensorSpec,
-    proj_weight: TensorSpec, proj_bias: TensorSpec, use_gelu: bool, norm_first: bool, eps: float,
-    norm_weight_1: TensorSpec, norm_bias_1: TensorSpec, norm_weight_2: TensorSpec, norm_bias_2: TensorSpec,
-    ffn_weight_1: TensorSpec, ffn_bias_1: TensorSpec, ffn_weight_2: TensorSpec, ffn_bias_2: TensorSpec,
-    mask: TensorSpec | None = None, *_: Any, out: TensorSpec, **__: Any,
+    *, src: TensorSpec, num_heads: int, ffn_weight_1: TensorSpec, ffn_weight_2: TensorSpec,
+    mask: TensorSpec | None = None, out: TensorSpec, **_: Any,
 ) -> Cost:  # fmt: skip
     """The inference fast path of nn.TransformerEncoderLayer. A nested input counts as padded to its longest sequence.
 
     Counts: the sum of the layer's parts: contractions and softmax, biases of the projections, scaling, two affine layer
     norms (8 FLOPs per element), one activation, two residual adds.
     """
-    batch, length, width = x.shape
+    batch, length, width = src.shape
     linear = 4 * length * width * width + length * (numel(ffn_weight_1) + numel(ffn_weight_2))
     macs = batch * (linear + 2 * length * length * width)
     pairs = batch * num_heads * length * length
     per_position = 3 * width + 2 * width + 2 * 8 * width + ffn_weight_1.shape[0] + 2 * width
     flops = pairs * (SOFTMAX_FLOPS + (mask is not None)) + batch * length * per_position
-    return contraction(macs, x) + Cost(flops=flops)
+    return contraction(macs, src) + Cost(flops=flops)

@@ -8,6 +8,7 @@ per channel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from profiler_kit.counting.arithmetic import (
@@ -18,21 +19,57 @@ from profiler_kit.counting.arithmetic import (
     per_element,
     per_result,
 )
-from profiler_kit.counting.formulas import formula
+from profiler_kit.counting.formulas import formula, named_formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
 STATISTICS_FLOPS: Final = 4
 NORMALIZE_FLOPS: Final = 2
 
 
-def norm_backward(x: TensorSpec, weight: TensorSpec | None, output_mask: Sequence[bool], statistics: bool) -> Cost:
-    """The gradients dX, dweight and dbias of a normalization, for those in `output_mask`.
+@named_formula(
+    "aten._native_batch_norm_legit", "aten._native_batch_norm_legit_functional", "aten._batch_norm_with_update",
+    "aten._batch_norm_with_update_functional", "aten.native_group_norm", "aten.native_layer_norm",
+)  # fmt: skip
+def normalize(
+    *, x: TensorSpec, weight: TensorSpec | None = None, bias: TensorSpec | None = None, training: bool = True, out: Any,
+    **_: Any,
+) -> Cost:  # fmt: skip
+    """Statistics in training, then normalize and affine."""
+    flops = (STATISTICS_FLOPS if training else 0) + NORMALIZE_FLOPS + (weight is not None) + (bias is not None)
+    return per_element(x, flops)
+
+
+# Normalize by existing statistics, then affine.
+named_formula("aten._native_batch_norm_legit_no_training", "aten._batch_norm_no_update", "aten.batch_norm_elemt")(
+    partial(normalize, training=False)
+)
+
+
+@named_formula("aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm")
+def batch_norm(
+    *, training: bool, running_mean: TensorSpec | None = None, running_var: TensorSpec | None = None, out: Any,
+    **arguments: Any,
+) -> Cost:  # fmt: skip
+    """Batch normalization. Training also writes the running statistics, which the op's schema does not declare."""
+    updated = sum(spec.nbytes for spec in (running_mean, running_var) if spec is not None) if training else 0
+    return normalize(training=training, out=out, **arguments) + Cost(write_bytes=updated)
+
+
+@named_formula(
+    "aten.native_batch_norm_backward", "aten.batch_norm_backward", "aten.cudnn_batch_norm_backward",
+    "aten.miopen_batch_norm_backward", "aten.native_layer_norm_backward", "aten.native_group_norm_backward",
+)  # fmt: skip
+def norm_backward(
+    *, x: TensorSpec, weight: TensorSpec | None = None, output_mask: Sequence[bool] = (True, True, True),
+    train: bool = True, update: bool = True, out: Any, **_: Any,
+) -> Cost:  # fmt: skip
+    """The gradients dX, dweight and dbias of a normalization, for those in `output_mask`. `train`, `update`: batch statistics.
 
     dX with batch statistics, per element: recompute x̂ (2), gradient times weight (1), two sums (3: add; multiply, add),
     their combination (4). dX with running statistics: gradient times scale (1). dweight: multiply and add (2), plus x̂ (2)
     if dX did not compute it. dbias: add (1).
     """
-    flops = 0
+    statistics, flops = train and update, 0
     if output_mask[0]:
         flops += NORMALIZE_FLOPS + (weight is not None) + 3 + 4 if statistics else 1
     if output_mask[1]:
@@ -40,91 +77,6 @@ def norm_backward(x: TensorSpec, weight: TensorSpec | None, output_mask: Sequenc
     if output_mask[2]:
         flops += 1
     return per_element(x, flops)
-
-
-def batch_norm_cost(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, training: bool) -> Cost:
-    """Statistics in training, then normalize and affine."""
-    flops = (STATISTICS_FLOPS if training else 0) + NORMALIZE_FLOPS + (weight is not None) + (bias is not None)
-    return per_element(x, flops)
-
-
-@formula("aten.native_batch_norm", "aten.cudnn_batch_norm", "aten.miopen_batch_norm")
-def batch_norm(
-    x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, running_mean: TensorSpec | None,
-    running_var: TensorSpec | None, training: bool, *_: Any, out: Any,
-) -> Cost:  # fmt: skip
-    """Batch normalization. Training also writes the running statistics, which the op's schema does not declare."""
-    updated = sum(spec.nbytes for spec in (running_mean, running_var) if spec is not None) if training else 0
-    return batch_norm_cost(x, weight, bias, training) + Cost(write_bytes=updated)
-
-
-@formula("aten._native_batch_norm_legit", "aten._native_batch_norm_legit_functional")
-def batch_norm_legit(
-    x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, running_mean: Any, running_var: Any,
-    training: bool, *_: Any, out: Any,
-) -> Cost:  # fmt: skip
-    """Batch normalization whose schema declares that it writes the running statistics."""
-    return batch_norm_cost(x, weight, bias, training)
-
-
-@formula("aten._native_batch_norm_legit.no_stats")
-def batch_norm_no_stats(
-    x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, training: bool, *_: Any, out: Any
-) -> Cost:
-    """The core of instance normalization: no running statistics."""
-    return batch_norm_cost(x, weight, bias, training)
-
-
-@formula("aten._batch_norm_with_update", "aten._batch_norm_with_update_functional", "aten.native_group_norm")
-def normalize_by_batch(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
-    """Statistics, normalize, affine."""
-    return batch_norm_cost(x, weight, bias, training=True)
-
-
-@formula("aten._native_batch_norm_legit_no_training", "aten._batch_norm_no_update", "aten.batch_norm_elemt")
-def normalize(x: TensorSpec, weight: TensorSpec | None, bias: TensorSpec | None, *_: Any, out: Any) -> Cost:
-    """Normalize by existing statistics, then affine."""
-    return batch_norm_cost(x, weight, bias, training=False)
-
-
-@formula("aten.native_batch_norm_backward", "aten.batch_norm_backward")
-def batch_norm_backward(
-    grad: TensorSpec, x: TensorSpec, weight: TensorSpec | None, running_mean: Any, running_var: Any, save_mean: Any,
-    save_invstd: Any, train: bool, eps: float, output_mask: Sequence[bool], *_: Any, out: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of batch normalization: see `norm_backward`."""
-    return norm_backward(x, weight, output_mask, statistics=train)
-
-
-@formula("aten.cudnn_batch_norm_backward", "aten.miopen_batch_norm_backward")
-def backend_batch_norm_backward(x: TensorSpec, grad: TensorSpec, weight: TensorSpec, *_: Any, out: Any) -> Cost:
-    """All three gradients of batch normalization in training."""
-    return norm_backward(x, weight, (True, True, True), statistics=True)
-
-
-@formula("aten.native_layer_norm")
-def layer_norm(
-    x: TensorSpec, shape: Sequence[int], weight: TensorSpec | None, bias: TensorSpec | None, eps: float, *, out: Any
-) -> Cost:
-    """Statistics, normalize, affine."""
-    return batch_norm_cost(x, weight, bias, training=True)
-
-
-@formula("aten.native_layer_norm_backward")
-def layer_norm_backward(
-    grad: TensorSpec, x: TensorSpec, shape: Sequence[int], mean: Any, rstd: Any, weight: TensorSpec | None,
-    bias: TensorSpec | None, output_mask: Sequence[bool], *, out: Any,
-) -> Cost:  # fmt: skip
-    """Gradients of layer normalization."""
-    return norm_backward(x, weight, output_mask, statistics=True)
-
-
-@formula("aten.native_group_norm_backward")
-def group_norm_backward(
-    grad: TensorSpec, x: TensorSpec, mean: Any, rstd: Any, weight: TensorSpec | None, *others: Any, out: Any
-) -> Cost:
-    """Gradients of group normalization; the last argument is the output mask."""
-    return norm_backward(x, weight, others[-1], statistics=True)
 
 
 @formula("aten._fused_rms_norm")

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from profiler_kit.counting.arithmetic import contraction, free, numel, per_argument, per_result
-from profiler_kit.counting.formulas import formula
+from profiler_kit.counting.formulas import formula, named_formula
 from profiler_kit.meta.packed_weights import packed_tensors
 from profiler_kit.records.counts import Cost, TensorSpec
 
@@ -82,20 +82,14 @@ def quantized_cell(x: TensorSpec, hx: Any, w_ih: Any, w_hh: Any, *_: Any, out: A
     return contraction(rows * (kernel_of(w_ih) + kernel_of(w_hh)), x)
 
 
-@formula("aten.quantized_lstm", "aten.quantized_gru")
-def quantized_layers(x: TensorSpec, hx: Any, params: Sequence[Any], *_: Any, out: Any, **__: Any) -> Cost:
+@named_formula("aten.quantized_lstm", "aten.quantized_gru")
+def quantized_layers(*, x: TensorSpec, params: Sequence[Any], out: Any, **_: Any) -> Cost:
     """The products of a recurrent layer: every time step uses each weight matrix once. Not counted: gate arithmetic.
 
     `params`: one packed object per layer and direction.
     """
     matrices = [tensor for packed in params for tensor in packed_tensors(packed) if tensor.dim() == 2]
     return contraction(prod(x.shape[:-1]) * sum(tensor.numel() for tensor in matrices), x)
-
-
-@formula("aten.quantized_lstm.data", "aten.quantized_gru.data")
-def quantized_layers_on_packed_sequences(x: TensorSpec, batch_sizes: Any, *others: Any, out: Any, **__: Any) -> Cost:
-    """As `quantized_layers`, on packed sequences."""
-    return quantized_layers(x, *others, out=out)
 
 
 # One per element.

@@ -11,7 +11,7 @@ from math import prod
 from typing import Any, Final
 
 from profiler_kit.counting.arithmetic import contraction, needed_gradients, numel, per_argument
-from profiler_kit.counting.formulas import formula
+from profiler_kit.counting.formulas import formula, named_formula
 from profiler_kit.records.counts import Cost, TensorSpec
 
 # by cuDNN and oneDNN mode: RNN with ReLU, RNN with tanh, LSTM, GRU
@@ -55,29 +55,20 @@ def mkldnn_rnn_layer_backward(
     return contraction(macs, x) + Cost(flops=steps(x) * hidden_size * GATE_BACKWARD_FLOPS[mode])
 
 
-@formula("aten._cudnn_rnn")
-def cudnn_rnn(
-    x: TensorSpec, weights: Sequence[TensorSpec], stride: int, buffer: Any, hx: TensorSpec, cx: Any, mode: int,
-    hidden_size: int, proj_size: int, num_layers: int, batch_first: bool, dropout: float, train: bool,
-    bidirectional: bool, *_: Any, out: Any, **__: Any,
+@named_formula("aten._cudnn_rnn", "aten.miopen_rnn")
+def rnn(
+    *, x: TensorSpec, weight: Sequence[TensorSpec], mode: int, hidden_size: int, num_layers: int, bidirectional: bool,
+    out: Any, **_: Any,
 ) -> Cost:  # fmt: skip
     """All layers and directions of an RNN, LSTM or GRU."""
     states = steps(x) * hidden_size * num_layers * (1 + bidirectional)
-    return contraction(steps(x) * matrix_elements(weights), x) + Cost(flops=states * GATE_FLOPS[mode])
+    return contraction(steps(x) * matrix_elements(weight), x) + Cost(flops=states * GATE_FLOPS[mode])
 
 
-@formula("aten.miopen_rnn")
-def miopen_rnn(x: TensorSpec, weights: Sequence[TensorSpec], stride: int, *others: Any, out: Any, **__: Any) -> Cost:
-    """As `cudnn_rnn`, without buffer and projection."""
-    return cudnn_rnn(x, weights, stride, None, *others[:4], 0, *others[4:], out=out)
-
-
-@formula("aten._cudnn_rnn_backward")
-def cudnn_rnn_backward(
-    x: TensorSpec, weights: Sequence[TensorSpec], stride: int, buffer: Any, hx: TensorSpec, cx: Any, output: Any,
-    grad_output: Any, grad_hy: Any, grad_cy: Any, mode: int, hidden_size: int, proj_size: int, num_layers: int,
-    batch_first: bool, dropout: float, train: bool, bidirectional: bool, batch_sizes: Any, dropout_state: Any,
-    reserve: Any, output_mask: Sequence[bool], *_: Any, out: Any,
+@named_formula("aten._cudnn_rnn_backward", "aten.miopen_rnn_backward")
+def rnn_backward(
+    *, x: TensorSpec, weight: Sequence[TensorSpec], hx: TensorSpec, mode: int, hidden_size: int, num_layers: int,
+    bidirectional: bool, output_mask: Sequence[bool], out: Any, **_: Any,
 ) -> Cost:  # fmt: skip
     """The needed gradients, as in `mkldnn_rnn_layer_backward`, over all layers and directions.
 
@@ -85,7 +76,7 @@ def cudnn_rnn_backward(
     optionally one for a projection.
     """
     directions = 1 + bidirectional
-    matrices = [weight for weight in weights if len(weight.shape) == 2]
+    matrices = [part for part in weight if len(part.shape) == 2]
     per_direction = len(matrices) // (num_layers * directions)
     macs = steps(x) * matrix_elements(matrices) * (1 + bool(output_mask[-1]))
     if not output_mask[0]:
@@ -94,12 +85,6 @@ def cudnn_rnn_backward(
         macs -= hx.shape[-2] * matrix_elements(matrices[1::per_direction])
     gates = steps(x) * hidden_size * num_layers * directions * GATE_BACKWARD_FLOPS[mode]
     return contraction(macs, x) + Cost(flops=gates)
-
-
-@formula("aten.miopen_rnn_backward")
-def miopen_rnn_backward(x: TensorSpec, weights: Sequence[TensorSpec], *others: Any, out: Any) -> Cost:
-    """As `cudnn_rnn_backward`, without projection."""
-    return cudnn_rnn_backward(x, weights, *others[:10], 0, *others[10:], out=out)
 
 
 # gate arithmetic of a cell, per element of its state; the products are separate ops
@@ -112,10 +97,10 @@ formula("aten._thnn_fused_lstm_cell_backward_impl", "aten._thnn_fused_lstm_cell_
 formula("aten._thnn_fused_gru_cell_backward")(per_argument(0, GATE_BACKWARD_FLOPS[3]))  # of grad_hy
 
 
-@formula("aten._lstm_mps")
+@named_formula("aten._lstm_mps")
 def lstm_mps(
-    x: TensorSpec, hx: Sequence[TensorSpec], params: Sequence[TensorSpec], has_biases: bool, num_layers: int,
-    dropout: float, train: bool, bidirectional: bool, *_: Any, out: Any, **__: Any,
+    *, x: TensorSpec, hx: Sequence[TensorSpec], params: Sequence[TensorSpec], num_layers: int, bidirectional: bool,
+    out: Any, **_: Any,
 ) -> Cost:  # fmt: skip
     """All layers and directions of an LSTM on Apple devices."""
     states = steps(x) * hx[0].shape[-1] * num_layers * (1 + bidirectional)
