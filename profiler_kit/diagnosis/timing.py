@@ -70,14 +70,6 @@ def layer_timing(run: ConfigRun, path: str, phase: Phase) -> LayerTiming | None:
     return next((item for item in run.modules if item.path == path and item.phase == phase), None)
 
 
-def ns_by_family(run: ConfigRun) -> Counter[str]:
-    """Return device time per kernel family, ns per step."""
-    times: Counter[str] = Counter()
-    for kernel in kernels_of(run):
-        times[kernel.family] += kernel.kernel_ns
-    return times
-
-
 def kernels_of(run: ConfigRun) -> tuple[KernelStat, ...]:
     """Return all kernels of the run; those of its modules if the run has no kernel list."""
     return run.kernels or tuple(kernel for item in run.modules for kernel in item.kernels)

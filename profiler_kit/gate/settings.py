@@ -33,18 +33,18 @@ from typing import Any, Final, Literal, get_args
 from profiler_kit.errors import UsageError
 from profiler_kit.gate.budgets import FIELDS, merge_budgets, parse_table_budget
 from profiler_kit.gate.metrics import ORDER, gate_metric, nearest
-from profiler_kit.gate.toml_text import parse_toml
+from profiler_kit.gate.toml_text import parse_toml, read_toml_text
 from profiler_kit.records.check import Budget
+from profiler_kit.records.target import VALUE_OPTIONS
 
 TOOL: Final = "profiler-kit"
 TABLE: Final = "[tool.profiler-kit.budgets]"
 Policy = Literal["allow", "warn", "error"]
 
 _ZOOS: Final = ("timm", "torchvision", "hf")
-_TEXT_OPTIONS: Final = ("mode", "loss", "optimizer", "dtype", "amp", "batch", "seed")
 _FLAGS: Final = {"channels_last": "--channels-last", "no_slice": "--no-slice"}
 _TARGET_KEYS: Final = frozenset(
-    {"target", "inputs", "kw", "base_target", "base_inputs", "base_kw", "gpu", *_TEXT_OPTIONS, *_FLAGS}
+    {"target", "inputs", "kw", "base_target", "base_inputs", "base_kw", "gpu", *VALUE_OPTIONS, *_FLAGS}
 )
 _CHECK_KEYS: Final = frozenset({"base", "new", "deleted"})
 _ROOT_KEYS: Final = frozenset({"check", "targets", "budgets"})
@@ -106,7 +106,8 @@ def read_settings(folder: Path) -> Settings:
     file = pyproject_file(folder)
     if file is None:
         return Settings()
-    return parse_settings(_toml(file, os.path.relpath(file, folder)), os.path.relpath(file, folder))
+    file_name = os.path.relpath(file, folder)
+    return parse_settings(parse_toml(read_toml_text(file, file_name), file_name), file_name)
 
 
 def parse_settings(content: Mapping[str, Any], file_name: str) -> Settings:
@@ -149,17 +150,6 @@ def pyproject_file(folder: Path) -> Path | None:
         if (parent / ".git").exists():
             return None
     return None
-
-
-def _toml(file: Path, file_name: str) -> dict[str, Any]:
-    try:
-        return parse_toml(file.read_text(encoding="utf-8"), file_name)
-    except UnicodeDecodeError as error:
-        raise UsageError(f"not valid TOML: {error}", where=file_name, hint="correct the file") from error
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the file: {error.strerror}", where=file_name, hint="check its permissions"
-        ) from error
 
 
 def _table(parent: Mapping[str, Any], name: str, file_name: str) -> Mapping[str, Any]:
@@ -223,7 +213,7 @@ def _target(name: str, table: Mapping[str, Any], file_name: str) -> TargetSettin
         raise UsageError("no target", where=where, hint='write target = "models/net.py:Net"')
     base_target = _text(table, "base_target", where)
     common: list[str] = []
-    for key in _TEXT_OPTIONS:
+    for key in VALUE_OPTIONS:
         if key in table:
             common += [f"--{key}", _scalar(table[key], key, where)]
     for key, option in _FLAGS.items():

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from profiler_kit.errors import UsageError
@@ -20,6 +21,20 @@ if TYPE_CHECKING:
 
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 _OWN_COMMENTS: Final = ("# today ", "# accepted ")  # of this program: the next one replaces them
+
+
+def read_toml_text(file: Path, file_name: str) -> str:
+    """The text of a TOML file with the line ends that it has; empty without such a file. Raises UsageError."""
+    if not file.exists():
+        return ""
+    try:
+        return file.read_bytes().decode("utf-8")  # `read_text` would change line ends
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not valid TOML: {error}", where=file_name, hint="correct the file") from error
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the file: {error.strerror}", where=file_name, hint="check its permissions"
+        ) from error
 
 
 def parse_toml(text: str, file_name: str) -> dict[str, Any]:

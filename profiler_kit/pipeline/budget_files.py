@@ -9,21 +9,19 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from profiler_kit.errors import UsageError
 from profiler_kit.gate.budget_tables import require_new, with_accepted, with_initial_budgets
 from profiler_kit.gate.budgets import merge_budgets, parse_table_budget
 from profiler_kit.gate.metrics import gate_metric
 from profiler_kit.gate.settings import pyproject_file, read_settings
+from profiler_kit.gate.toml_text import read_toml_text
 from profiler_kit.pipeline.check import check_reports
 from profiler_kit.records.check import Budget, CheckResult
 from profiler_kit.records.report import Report
 from profiler_kit.records.serde import read_report
 from profiler_kit.records.target import TargetSpec
 from profiler_kit.temporary_files import replacement
-
-_TEXT_OPTIONS: Final = ("loss", "optimizer", "dtype", "amp", "batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +70,7 @@ def add_budgets(report: Report, spec: TargetSpec, name: str, gpu: str | None, fo
     file = pyproject_file(folder) or folder / "pyproject.toml"
     file_name = os.path.relpath(file, folder)
     content, block = with_initial_budgets(
-        _content(file, file_name), report, name, _target_keys(spec, gpu, file.parent), file_name
+        read_toml_text(file, file_name), report, name, _target_keys(spec, gpu, file.parent), file_name
     )
     _write(file, content, file_name)
     return Change(file_name, tuple(block.splitlines()))
@@ -92,7 +90,7 @@ def accept(
     if file is None:
         return None
     file_name = os.path.relpath(file, folder)
-    content = _content(file, file_name)
+    content = read_toml_text(file, file_name)
     lines: list[str] = []
     for result, budgets in results:
         content, changes = with_accepted(content, result, budgets, reason, file_name)
@@ -111,11 +109,7 @@ def _target_keys(spec: TargetSpec, gpu: str | None, folder: Path) -> dict[str, o
         keys["inputs"] = list(spec.inputs)
     if spec.kwargs:
         keys["kw"] = dict(_argument(text) for text in spec.kwargs)
-    if spec.mode != "train":
-        keys["mode"] = spec.mode
-    keys |= {key: value for key in _TEXT_OPTIONS if (value := getattr(spec, key)) is not None}
-    if spec.seed:
-        keys["seed"] = spec.seed
+    keys |= spec.given_values()
     if spec.channels_last:
         keys["channels_last"] = True
     if not spec.sliced:
@@ -146,19 +140,6 @@ def _argument(text: str) -> tuple[str, object]:
             hint="define a function in the file that returns the model, and name it: net.py:build",
         )
     return name.strip(), literal
-
-
-def _content(file: Path, file_name: str) -> str:
-    if not file.exists():
-        return ""
-    try:
-        return file.read_bytes().decode("utf-8")  # bytes, so that line ends stay
-    except UnicodeDecodeError as error:
-        raise UsageError(f"not valid TOML: {error}", where=file_name, hint="correct the file") from error
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the file: {error.strerror}", where=file_name, hint="check its permissions"
-        ) from error
 
 
 def _write(file: Path, content: str, file_name: str) -> None:

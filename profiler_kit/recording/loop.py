@@ -19,13 +19,14 @@ from torch.profiler import profile, record_function
 
 from profiler_kit.errors import UsageError
 from profiler_kit.meta.compilation import uncompiled_path, unwrap_compiled
-from profiler_kit.meta.ownership import Call, wrapped_calls
+from profiler_kit.meta.ownership import Call
+from profiler_kit.meta.ownership import wrapped_calls as calls_by_path
 from profiler_kit.recording.copies import model_of_copy
 from profiler_kit.recording.guard import Guard, raise_error
 from profiler_kit.recording.modules import parameters_of
 from profiler_kit.recording.observations import Observations, ObservedCall, describe_arguments
-from profiler_kit.recording.outermost_calls import OutermostCalls, wrapped_forwards
-from profiler_kit.recording.phases import PhaseHooks, replaced
+from profiler_kit.recording.outermost_calls import OutermostCalls, wrapped_calls, wrapped_forwards
+from profiler_kit.recording.phases import PhaseHooks
 from profiler_kit.recording.tracer import detach_tracer_afterwards
 from profiler_kit.records import marks
 from profiler_kit.records.counts import Phase
@@ -144,7 +145,7 @@ class Recorder:
         """Take calls of modules that are like a model for calls of it, from now on."""
         if not self._has_copies and not self.is_done:
             self._has_copies = True
-            self._copies.enter_context(replaced(nn.Module, "__call__", self._wrapped_call))
+            self._copies.enter_context(wrapped_calls(self._around_any, self._guard))
 
     def end_step(self, *, is_kept: bool = True) -> bool:
         """The current step ends and the next begins. Returns whether the recording is over.
@@ -358,7 +359,7 @@ class Recorder:
         self._roots = {paths[id(model)]: model for model in self.models}
         around = self._guard.around
         self._patches.enter_context(
-            wrapped_calls(paths, lambda path, call: around(partial(self._around_call, path), call))
+            calls_by_path(paths, lambda path, call: around(partial(self._around_call, path), call))
         )
         self._synchronize()
         # The profiler imports torch._inductor, and optimizers import torch._dynamo. The two import each other: in two threads
@@ -407,15 +408,6 @@ class Recorder:
         if self._stage == "traced":
             return self._around_call(next((path for path, model in self._roots.items() if model is module), ""), call)
         return self._hooks.around_forward(module, args, kwargs, call)
-
-    def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return original(module, *args, **kwargs)
-            around = partial(self._around_any, module, args, kwargs)
-            return self._guard.around(around, lambda: original(module, *args, **kwargs))
-
-        return call
 
     def _around_any(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
         """The result of `call`, a call of any `module`, which may be a copy of a model."""

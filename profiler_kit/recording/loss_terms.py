@@ -22,6 +22,7 @@ from profiler_kit.meta.compilation import has_compiled
 from profiler_kit.meta.ownership import NO_SEQUENCE, Call
 from profiler_kit.recording.guard import Guard
 from profiler_kit.recording.modules import named_parts
+from profiler_kit.recording.outermost_calls import wrapped_calls
 from profiler_kit.recording.phases import ENGINE, replaced, rerouted
 
 Terms = tuple[str | None, ...]
@@ -120,7 +121,7 @@ class LossWatch:
             return
         for name in loss_functions():
             self._hooks.enter_context(rerouted(getattr(functional, name), self._wrapped_function))
-        self._hooks.enter_context(replaced(nn.Module, "__call__", self._wrapped_call))
+        self._hooks.enter_context(wrapped_calls(self._around_module, self._guard))
 
     def stop(self) -> None:
         """Remove the hooks."""
@@ -142,18 +143,10 @@ class LossWatch:
         call.__name__, call.__doc__ = original.__name__, original.__doc__
         return call
 
-    def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return original(module, *args, **kwargs)
-            return self._guard.around(partial(self._around_module, module), lambda: original(module, *args, **kwargs))
-
-        return call
-
     def _around_function(self, name: str, call: Call) -> Any:
         return self._functions.around(name, call) if self._is_watched() else call()
 
-    def _around_module(self, module: nn.Module, call: Call) -> Any:
+    def _around_module(self, module: nn.Module, _args: Any, _kwargs: Any, call: Call) -> Any:
         if not self._is_watched() or self._modules.depth:
             return call()
         return self._modules.around(self._name_of(module), call)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -51,6 +51,20 @@ def wrapped_forwards(modules: Iterable[nn.Module], around: Around, guard: Guard)
         yield
 
 
+def wrapped_calls(around: Around, guard: Guard) -> AbstractContextManager[None]:
+    """Run every call of a module as ``around(module, args, kwargs, call)`` inside the block, except where torch compiles."""
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
+            return guard.around(partial(around, module, args, kwargs), lambda: original(module, *args, **kwargs))
+
+        return call
+
+    return replaced(nn.Module, "__call__", wrap)
+
+
 class OutermostCalls:
     """Notices the outermost calls of modules in the thread that calls `watch`.
 
@@ -74,7 +88,7 @@ class OutermostCalls:
         self._thread = threading.get_ident()
         self._modules = {id(module): module for module in modules}
         self._represented = represented
-        self._watch.enter_context(replaced(nn.Module, "__call__", self._wrapped_call))
+        self._watch.enter_context(wrapped_calls(self._around, self._guard))
         self._watch.enter_context(wrapped_forwards(self._modules.values(), self._around_forward, self._guard))
 
     def stop(self) -> None:
@@ -82,13 +96,8 @@ class OutermostCalls:
         self._watch.close()
         self._modules, self._represented = {}, _do_nothing
 
-    def _wrapped_call(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling():
-                return original(module, *args, **kwargs)
-            return self._guard.around(partial(self._around_call, module), lambda: original(module, *args, **kwargs))
-
-        return call
+    def _around(self, module: nn.Module, _args: Any, _kwargs: Any, call: Call) -> Any:
+        return self._around_call(module, call)
 
     def _around_call(self, module: nn.Module, call: Call) -> Any:
         if self._depth or not self._is_watched():

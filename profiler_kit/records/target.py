@@ -71,6 +71,12 @@ class Pinned:
     assumed: tuple[PinnedValue, ...] = ()
 
 
+# The options of a target that have a value, by the names of the fields of `TargetSpec`, with their defaults.
+VALUE_OPTIONS: Final = {
+    "mode": "train", "loss": None, "optimizer": None, "dtype": None, "amp": None, "batch": None, "seed": 0,
+}  # fmt: skip
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetSpec:
     """A target as the user wrote it. Worker processes receive it as JSON and resolve it again.
@@ -112,20 +118,18 @@ class TargetSpec:
         options = (("-i", self.inputs), ("--kw", self.kwargs))
         return [word for option, texts in options for text in texts for word in (option, text)]
 
+    def given_values(self) -> dict[str, str | int]:
+        """The values of `VALUE_OPTIONS` that are not the defaults, by their names."""
+        values = {name: getattr(self, name) for name in VALUE_OPTIONS}
+        return {name: value for name, value in values.items() if value not in (None, VALUE_OPTIONS[name])}
+
     def option_words(self, without: Collection[str] = ()) -> list[str]:
         """The options that were given, as words of a command line, those called `without` (``--seed``) left out."""
         words = self.input_words()
-        for name, default in _VALUES.items():
-            value, option = getattr(self, name), f"--{name}"
-            if value not in (None, default) and option not in without:
-                words += [option, str(value)]
+        for name, value in self.given_values().items():
+            words += [f"--{name}", str(value)] if f"--{name}" not in without else []
         flags = {"--channels-last": self.channels_last, "--no-slice": not self.sliced}
         return [*words, *(flag for flag, is_set in flags.items() if is_set)]
-
-
-_VALUES: Final = {
-    "mode": "train", "loss": None, "optimizer": None, "dtype": None, "amp": None, "batch": None, "seed": 0,
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,12 +42,6 @@ def remove_work(graph: Graph, nodes: Ids | Ints) -> Graph:
     return _without_edges(changed, gone[graph.target] & (graph.link == Link.LAUNCH))
 
 
-def fuse(graph: Graph, nodes: Ids | Ints, duration_ns: int) -> Graph:
-    """Return `graph` where the last of the device work `nodes` does the work of all of them in `duration_ns`, with one launch."""
-    ordered = np.sort(nodes).astype(np.int64)
-    return shorten(remove(graph, ordered[:-1]), ordered[-1:], duration_ns)
-
-
 def drop_waits(graph: Graph, nodes: Ids | Ints) -> Graph:
     """Return `graph` where the host does not wait for the device in `nodes`."""
     waits = _mask(graph, nodes)

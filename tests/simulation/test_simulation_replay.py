@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler_kit.simulation.changes import drop_waits, fuse, remove
+from profiler_kit.simulation.changes import drop_waits, remove
 from profiler_kit.simulation.graph import Graph, Link, Node, graph_of
 from profiler_kit.simulation.replay import Replay, simulate
 
@@ -149,12 +149,6 @@ def test_a_removed_kernel_goes_with_its_launch() -> None:
     assert replay.start_ns[[1, 5, 7]].tolist() == [12, 22, 32]
     kept = replace(graph, own_ns=graph.own_ns // 2)  # half of the host's time belongs to the operator of the launch
     assert simulate(remove(kept, np.array([3]))).start_ns[5] == 27
-
-
-def test_a_fused_chain_has_one_launch() -> None:
-    replay = simulate(fuse(launches(10, 3, 4), np.array([1, 3, 5]), 4))
-    assert replay.start_ns[[5, 7]].tolist() == [12, 22]
-    assert replay.end_ns[5] == 16
 
 
 # ---- laws

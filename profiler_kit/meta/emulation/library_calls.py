@@ -21,16 +21,6 @@ class Libraries(Protocol):
         """`op` uses a library handle, which allocates `figure` bytes at its first use and never releases them."""
 
 
-class NoLibraries:
-    """A receiver that ignores library calls."""
-
-    def use_workspace(self, call: OpCall) -> None:
-        """Ignore `call`."""
-
-    def use_handle(self, handle: str, figure: Figure, op: str) -> None:
-        """Ignore the handle."""
-
-
 def facts_of(value: Any) -> Any:
     """`value` with `TensorFacts` in place of every tensor, and tuples in place of lists."""
     if isinstance(value, torch.Tensor):
