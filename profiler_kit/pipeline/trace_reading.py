@@ -29,7 +29,7 @@ TEXT_SHARE: Final = 1.0
 # Below this amount of text, starting processes takes longer than reading.
 MIN_PARALLEL_BYTES: Final = 30_000_000
 PROGRESS_LINES: Final = 20
-MAX_TIMELINES: Final = 3  # with more traces, a page has only the timeline of the slowest rank
+MAX_TIMELINES: Final = 8  # the ranks of a machine; with more traces, a page has only the timeline of the slowest rank
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +123,10 @@ def read_all(
 def _slowest_timeline(
     files: Sequence[Path], traces: Sequence[TraceSummary], ranks: Ranks | None
 ) -> dict[int, StepTimeline]:
-    """The timeline of the rank that the others wait for most, or that computes longest; of the first trace without ranks."""
+    """The timeline of the slowest rank; of the first trace without ranks."""
     index = 0
     if ranks is not None and ranks.ranks:
-        slowest = max(ranks.ranks, key=lambda rank: rank.compute_ns).rank
-        if ranks.stragglers:
-            slowest = max(ranks.stragglers, key=lambda straggler: straggler.cost_ns).rank
-        file = next(rank.file for rank in ranks.ranks if rank.rank == slowest)
-        index = next((i for i, trace in enumerate(traces) if trace.file == file), 0)
+        index = next((i for i, trace in enumerate(traces) if trace.file == ranks.slowest.file), 0)
     timeline = extract_trace(files[index], timeline=True, of_job=False).rank.timeline
     return {index: timeline} if timeline is not None else {}
 

@@ -83,3 +83,11 @@ class Ranks:
     stragglers: tuple[Straggler, ...] = ()
     notes: tuple[str, ...] = ()
     collectives: tuple[StepCollective, ...] = ()
+
+    @property
+    def slowest(self) -> RankTime:
+        """The rank that the others wait for most; without waits, the one that computes longest."""
+        late = max(self.stragglers, key=lambda straggler: straggler.cost_ns, default=None)
+        if late is not None:
+            return next(rank for rank in self.ranks if rank.rank == late.rank)
+        return max(self.ranks, key=lambda rank: rank.compute_ns)

@@ -22,6 +22,7 @@ from profiler_kit.report.trace_ranks import ranks_section
 from profiler_kit.report.trace_sections import TOP, Shown
 from profiler_kit.report.verdict import verdict_sections
 
+MAX_CLOSER: Final = 3  # timelines with all lanes make a page large
 # The timeline stands before the first of these sections.
 _AFTER_TIMELINE: Final = ("Idle time", "Modules", "Kernels by kind", "Operators")
 
@@ -53,7 +54,7 @@ def traces_document(
         drawings = list(charts.ranks_chart(names)) if len(names) == len(timelines) else []
         drawings += [
             chart
-            for index, timeline in sorted(timelines.items())
+            for index, timeline in _closer(report, timelines)
             for chart in _step_charts(timeline, _timeline_name(report, index), shared)
         ]
         sections.insert(place, Section(title="Timeline", blocks=tuple(drawings)))
@@ -75,6 +76,15 @@ def traces_document(
 def _step_charts(timeline: StepTimeline, name: str, shared: charts.ClockRange | None) -> Iterator[Chart]:
     yield from charts.timeline_chart(timeline, name, shared)
     yield from charts.call_chart(timeline, name)
+
+
+def _closer(report: TraceReport, timelines: Mapping[int, StepTimeline]) -> list[tuple[int, StepTimeline]]:
+    """The timelines with all their lanes: of many, that of the slowest rank alone, or of the first trace."""
+    indices = sorted(timelines)
+    if len(indices) > MAX_CLOSER:
+        slowest = report.ranks.slowest.file if report.ranks is not None else ""
+        indices = [i for i in indices if report.traces[i].file == slowest] or indices[:1]
+    return [(i, timelines[i]) for i in indices]
 
 
 def _rank_name(report: TraceReport, index: int) -> str:

@@ -13,7 +13,6 @@ from trace_reports import ms, trace, traces
 from profiler_kit.comparison.compare import compare
 from profiler_kit.pipeline.compare import compare_traces as compare_files
 from profiler_kit.pipeline.inspect import inspect
-from profiler_kit.pipeline.trace_reading import MAX_TIMELINES
 from profiler_kit.records.comparison import LayerChange, LayerFigures, LayerKind
 from profiler_kit.records.counts import MemoryLine, MemoryPoint
 from profiler_kit.records.document import Chart, ChartData, Document
@@ -190,14 +189,32 @@ def test_few_traces_have_a_timeline_each(monkeypatch: pytest.MonkeyPatch) -> Non
     titles = timelines_of(traces_document(inspection.report, timelines=inspection.timelines))
     assert [title.rpartition(", ")[2] for title in titles] == ["rank0", "rank1"]
     assert not inspect(RANKS / "rank0.json.gz").timelines, "only on request"
-    monkeypatch.setattr("profiler_kit.pipeline.trace_reading.MAX_TIMELINES", MAX_TIMELINES - 2)
+    monkeypatch.setattr("profiler_kit.pipeline.trace_reading.MAX_TIMELINES", 1)
     inspection = inspect(RANKS, timelines=True)
     assert inspection.report.ranks is not None
-    slowest = max(inspection.report.ranks.ranks, key=lambda rank: rank.compute_ns)
-    if inspection.report.ranks.stragglers:
-        late = max(inspection.report.ranks.stragglers, key=lambda straggler: straggler.cost_ns).rank
-        slowest = next(rank for rank in inspection.report.ranks.ranks if rank.rank == late)
-    assert [inspection.traces[i].file for i in inspection.timelines] == [slowest.file]
+    assert [inspection.traces[i].file for i in inspection.timelines] == [inspection.report.ranks.slowest.file]
+
+
+def test_of_many_ranks_the_slowest_has_all_lanes_and_all_are_under_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler_kit.report.traces.MAX_CLOSER", 1)
+    inspection = inspect(RANKS, timelines=True)
+    assert inspection.report.ranks is not None
+    document = traces_document(inspection.report, timelines=inspection.timelines)
+    (title,) = timelines_of(document)
+    assert title.rpartition(", ")[2] == Path(inspection.report.ranks.slowest.file).name.partition(".")[0]
+    blocks = [block for section in document.sections for block in section.blocks]
+    (ranks,) = [block for block in blocks if isinstance(block, Chart) and block.name == "ranks_timeline"]
+    assert len(ranks.data["lanes"]) == 3 * len(inspection.timelines)
+
+
+def test_the_slowest_rank_is_the_one_that_others_wait_for() -> None:
+    ranks = inspect(RANKS).report.ranks
+    assert ranks is not None
+    computes = replace(ranks, stragglers=()).slowest
+    assert computes.compute_ns == max(rank.compute_ns for rank in ranks.ranks)
+    other = next(rank for rank in ranks.ranks if rank.rank != computes.rank)
+    late = Straggler(rank=other.rank, last=1, collectives=1, late_ns=9, cost_ns=9, doing="", doing_excess_ns=0)
+    assert replace(ranks, stragglers=(late,)).slowest == other
 
 
 def test_the_timeline_of_a_single_trace_has_no_name() -> None:

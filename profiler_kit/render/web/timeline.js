@@ -3,7 +3,7 @@ const MIN_PIXELS = 0.8, FAINTEST = 0.2, PALE = 0.3, LANE = 27;
 const FACTS = ["operator", "module", "line", "launch"]; // what is known about an event, in the order of the data
 const together = []; // the views of timelines on a clock that several have, and where their common range begins
 draw.timeline = function timeline(element, data, tools) {
-  const { lanes, names, boxes } = data, end = Math.max(1, ...boxes.map((box) => box[2]));
+  const { lanes, names, boxes } = data, end = boxes.reduce((last, box) => Math.max(last, box[2]), 1);
   const families = new Map(), family = (name) => data.families[name] || names[name];
   boxes.forEach((box) => { if (!families.has(family(box[3]))) families.set(family(box[3]), families.size); });
   const lowerNames = names.map((name) => name.toLowerCase());
