@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from profiler_kit.diagnosis.convolution import convolution_of, join_sizes
-from profiler_kit.diagnosis.layer_changes import LayerChange, layer_changes
+from profiler_kit.diagnosis.convolution import LayerChange, convolution_of, join_sizes, layer_changes
 from profiler_kit.diagnosis.phrases import (
     capitalize,
     factor_text,
