@@ -248,14 +248,15 @@ def timeline_chart(timeline: StepTimeline, trace: str = "", shared: ClockRange |
     """The lanes of one step over time. `trace`: its name, where there are several. `shared`: the range that all of these show."""
     number = f"step {timeline.step}" if timeline.step is not None else "the trace"
     lag = _device_lag(timeline)
+    pale = " Work of other steps is pale." if any(map(timeline.is_of_another_step, timeline.spans)) else ""
     omitted = f" {timeline.omitted:,} shorter boxes are left out." if timeline.omitted else ""
     yield Chart(
         kind="timeline",
         name="timeline",
         title=f"Timeline of {number}{f', {trace}' if trace else ''}",
-        text=f"What host and device do over time.{lag} Drag to move; turn the wheel with Ctrl pressed to zoom; drag with Shift "
-        "pressed to measure. Click a box to see its operator, module, "
-        f"launch and line; the keys N and P go to the next and the previous one, J and K to another lane."
+        text=f"What host and device do over time.{lag}{pale} Drag to move; turn the wheel with Ctrl pressed to zoom; "
+        "drag with Shift pressed to measure. Click a box to see its operator, module, launch and line; the keys N "
+        "and P go to the next and the previous one, J and K to another lane."
         f"{' The timelines are on one clock and show the same time.' if shared else ''}{omitted}",
         data=ChartData(lambda: {**_timeline_data(timeline), **_shared_range(timeline, shared)}),
     )
@@ -269,7 +270,7 @@ def _device_lag(timeline: StepTimeline) -> str:
     host = text(timeline.host_end_ns - timeline.start_ns, "ns")
     return (
         f" The bands are the step: {host} on the host, and {text(end_ns - start_ns, 'ns')} on the device, which begins "
-        f"{text(start_ns - timeline.start_ns, 'ns')} later. Work of other steps is pale."
+        f"{text(start_ns - timeline.start_ns, 'ns')} later."
     )
 
 
