@@ -81,5 +81,5 @@ class Trees:
 
         for tree in trees:
             add(tree["tree_structure"])
-        columns = {"feature": feature, "number": number, "right": [to - at for at, to in enumerate(right) if to != at]}
-        return cls.of_columns(columns)
+        steps = [to - at for at, to in enumerate(right) if to != at]
+        return cls.of_columns({"feature": feature, "number": number, "right": steps})
