@@ -123,7 +123,7 @@ def _documents(
     record: SavedRecord, run: str | None, trace: str | int | None, timelines: Mapping[int, StepTimeline]
 ) -> list[Document]:
     """The documents with the charts of `record`: of one trace, and of all of them together."""
-    document = result_document(record, run=run)
+    document = result_document(record, run=run, timelines=timelines)
     if not isinstance(record, TraceReport) or not record.traces:
         return [document]
     index = record.index(trace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Final
 
 from profiler_kit.records.document import Block, Chart, Document, Paragraph, Section, Table
@@ -65,12 +66,21 @@ def traces_document(
         ]
         sections[place + 1 : place + 1] = [Section(title="Before and after", blocks=tuple(repairs))] if repairs else []
     return Document(
-        title=short_path(report.traces[0].file) if len(report.traces) == 1 else f"{len(report.traces)} traces",
+        title=_title(report),
         origin=origin(next(map(trace_sentences.devices, report.traces), ""), report.created, report.tool),
         sections=tuple(sections),
         json=lambda: dumps(report),
         full=lambda: trace_tables.trace_data_tables(report, by),
     )
+
+
+def _title(report: TraceReport) -> str:
+    """The file, or the folder and the number of several files."""
+    if len(report.traces) == 1:
+        return short_path(report.traces[0].file)
+    folders = {PurePath(trace.file).parent.name for trace in report.traces}
+    folder = f"{folders.pop()}: " if len(folders) == 1 and folders != {""} else ""
+    return f"{folder}{len(report.traces)} traces"
 
 
 def _step_charts(timeline: StepTimeline, name: str, shared: charts.ClockRange | None) -> Iterator[Chart]:

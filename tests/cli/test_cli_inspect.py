@@ -158,10 +158,10 @@ def test_ctrl_c_keeps_what_was_read(
 
     whole = reading.extract_trace
 
-    def pressed(file: Path, *, timeline: bool = False) -> object:
+    def pressed(file: Path, **options: bool) -> object:
         if file.name == "cpu.json":
             raise KeyboardInterrupt
-        return whole(file, timeline=timeline)
+        return whole(file, **options)
 
     monkeypatch.setattr(reading, "extract_trace", pressed)
     done = call(["inspect", "cuda.json.gz", "cpu.json", "-q"], capfd)

@@ -97,8 +97,18 @@ def test_a_chart_of_all_ranks() -> None:
     report = two_ranks()
     assert repr(report).startswith("<TraceReport 2 traces: 2 ranks, ")
     assert report.plot("ranks").chart.data["unit"] == "ns"
-    assert report.plot("ranks").subject == "2 traces"
+    assert report.plot("ranks").subject == "ddp: 2 traces"
     assert report.plot("phases").subject == report.traces[0].file
+
+
+def test_the_ranks_of_a_job_on_one_clock() -> None:
+    inspection = profiler_kit.inspect(FIXTURES / "traces" / "ranks_cuda", timelines=True)
+    chart = inspection.plot("ranks_timeline").chart
+    assert chart.data["links"]
+    assert (
+        inspection.plot("timeline", trace=1).chart.data["boxes"]
+        != inspection.plot("timeline", trace=0).chart.data["boxes"]
+    )
 
 
 def test_a_report_without_traces_has_no_charts() -> None:

@@ -40,6 +40,10 @@ def test_a_page_names_its_device_and_date_and_no_absolute_path() -> None:
     ]  # fmt: skip
     inspected = traces(trace("/logs/run/rank0.json.gz"))
     assert traces_document(inspected).title == "rank0.json.gz"
+    files = ("/logs/run/rank0.json.gz", "/logs/run/rank1.json.gz")
+    assert traces_document(traces(*map(trace, files))).title == "run: 2 traces"
+    assert traces_document(traces(trace("a/rank0.json"), trace("b/rank0.json"))).title == "2 traces"
+    assert traces_document(traces(trace("rank0.json"), trace("rank1.json"))).title == "2 traces"
     assert inspected.created[:10] in traces_document(inspected).origin
 
 
