@@ -6,8 +6,9 @@ import ast
 import contextlib
 import inspect
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import torch
@@ -28,7 +29,7 @@ from profiler_kit.loading.candidates.configs import (
     takes_config,
     with_usual_values,
 )
-from profiler_kit.loading.candidates.hyperparameters import stated_arguments
+from profiler_kit.loading.candidates.hyperparameters import options_of_fullest_place, stated_arguments
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import (
     UNKNOWN,
@@ -39,6 +40,7 @@ from profiler_kit.loading.candidates.plausible import (
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.candidates.sourced import sourced
+from profiler_kit.loading.candidates.unknown import Learned, Unknown
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, causes, placeholder_error
 from profiler_kit.loading.vocabulary import is_concept
@@ -100,9 +102,27 @@ def repairs(error: BaseException, arguments: Arguments, name: str, binder: Binde
             return
         if isinstance(cause, AttributeError) and cause.name and is_config(cause.obj):
             value = plausible_value(cause.name, binder.assumed("field"))
-            value = False if value is UNKNOWN else value
+            value = Unknown((cause.name,)) if value is UNKNOWN else value
             yield Assumption(kind="field", name=cause.name, value=value, text=_text(value))
             return
+
+
+def learned_values(learned: Learned, owner: str, file: Path | None) -> Iterator[Assumption]:
+    """What a trial of `owner` showed about values that nothing gave.
+
+    A field has the value that the place in the repository of `file` states which states the most of all fields that the trial
+    read; else a value of the kind that its uses show.
+    """
+    options = options_of_fullest_place(file, learned.paths) if file is not None and learned.unknowns else {}
+    for kind, path, usual in learned.values():
+        stated: Any = options
+        for name in path:
+            stated = stated.get(name) if isinstance(stated, dict) else None
+        value = usual if stated is None else stated
+        text = _text(value)
+        yield Assumption(
+            kind=kind, name=".".join(path), value=value, text=text, owner=owner if kind == "argument" else ""
+        )
 
 
 def _text(value: object) -> str:
@@ -152,13 +172,14 @@ class Binder:
 
     def bind(self, candidate: Candidate, *, generic: bool = False, depth: int = 0) -> Arguments:
         """The arguments for the value of `candidate`. Raises MissingArgumentsError."""
-        return self._bind(candidate.value, candidate.name, candidate.site, self.texts, generic=generic, depth=depth)
+        sites = (candidate.site, *candidate.others) if candidate.site is not None else ()
+        return self._bind(candidate.value, candidate.name, sites, self.texts, generic=generic, depth=depth)
 
     def _bind(
         self,
         factory: Callable[..., Any],
         name: str,
-        site: CallSite | None,
+        sites: Sequence[CallSite],
         texts: Mapping[str, Any],
         *,
         generic: bool = False,
@@ -166,8 +187,17 @@ class Binder:
     ) -> Arguments:
         signature = {p.name: p for p in parameters(factory)}
         result = Arguments()
-        if site is not None:
-            _SiteArguments(self.evaluator, site, list(signature.values()), frozenset(texts)).add_to(result)
+        for site in sites:
+            stated = Arguments()
+            _SiteArguments(self.evaluator, site, list(signature.values()), frozenset(texts)).add_to(stated)
+            if site is sites[0]:
+                result = stated
+            found = {key: stated.kwargs[key] for key in result.without_value if key in stated.kwargs}
+            result.kwargs |= found
+            result.assumed += tuple(found)
+            result.without_value = tuple(key for key in result.without_value if key not in found)
+            if not result.without_value:
+                break
         for text_name, value in texts.items():
             result.kwargs[text_name] = evaluated(value, text_name, self.names, signature.get(text_name))
         positional = [p.name for p in signature.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
@@ -182,12 +212,13 @@ class Binder:
             changed = with_usual_values(value, unset=()) if key in signature else ()
             result.assumed += tuple(f"{key}.{item}" for item in changed)
             for field_name, item in self.assumed("field").items():
-                if is_config(value) and not hasattr(value, field_name):
+                if is_config(value) and isinstance(getattr(value, field_name, Unknown(())), Unknown):
                     setattr(value, field_name, item)
         result.assumed += (*self.assumed("global"), *self.assumed("field"))
         if generic:
             self._complete_configs(signature, result)
         self._add_stated(factory, name, signature, result)
+        self._add_repaired(name, signature, result)
         missing = []
         values_by_name = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
         for required in missing_arguments(factory, result.bound):
@@ -195,6 +226,8 @@ class Binder:
             if value is UNKNOWN:
                 missing.append(required)
                 continue
+            if isinstance(value, Unknown):
+                value.know(self.assumed("field"))
             values_by_name[required] = result.bound[required] = value
             result.assumed += (required,)
             if signature[required].kind is inspect.Parameter.POSITIONAL_ONLY:
@@ -205,7 +238,6 @@ class Binder:
             raise MissingArgumentsError(
                 tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None)
             )
-        self._add_repaired(name, signature, result)
         for value in result.bound.values():
             if isinstance(value, AssumedConfig):
                 value.assume(self.assumed("field"))
@@ -243,7 +275,8 @@ class Binder:
         for name, value in result.kwargs.items():
             if is_concept(name, "layers"):
                 continue
-            if type(value) is int and value == 0 and name in signature and name not in self.texts:
+            is_usual = name in signature and signature[name].default in (0, None)
+            if type(value) is int and value == 0 and name in signature and name not in self.texts and not is_usual:
                 usual = plausible_value(name, result.bound)
                 if type(usual) is int and usual > 0:
                     result.kwargs[name] = result.bound[name] = usual
@@ -281,7 +314,7 @@ class Binder:
             and depth < _MAX_NESTED_MODULES
         ):
             with contextlib.suppress(*_BUILD_ERRORS):  # otherwise the name of the parameter decides
-                inner = self._bind(annotated, annotated.__name__, None, {}, depth=depth + 1)
+                inner = self._bind(annotated, annotated.__name__, (), {}, depth=depth + 1)
                 return annotated(*inner.args, **inner.kwargs)
         if is_concept(parameter.name, "module") or annotation in (nn.Module, "nn.Module", "torch.nn.Module"):
             return self._module(parameter.name, name, depth)
@@ -299,7 +332,7 @@ class Binder:
         matching = [c for c in others if word in c.name.lower()]
         for c in matching or [c for c in others if c.role == "model" and not c.looks_like_part]:
             try:
-                arguments = self._bind(c.value, c.name, None, {}, depth=depth + 1)
+                arguments = self._bind(c.value, c.name, (), {}, depth=depth + 1)
                 return c.value(*arguments.args, **arguments.kwargs)
             except _BUILD_ERRORS:
                 continue  # the next class is tried; a candidate without a value for this parameter is not offered

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.forms import is_model
-from profiler_kit.loading.program.model_use import trains
+from profiler_kit.loading.program.programs import TRIAL, program_rank
 
 # Roughly in the order of trust; `ranking` has the exact order.
 Evidence = Literal[
@@ -23,6 +23,7 @@ class Candidate:
 
     - `line`: the line where the target's file defines `name`.
     - `site`: the call whose arguments build it; None to call it without, or with assumed arguments.
+    - `others`: calls in other programs, in their order, for arguments that `site` does not state.
     - `value`: None if only the expression of the site names the callee.
     - `args`, `kwargs`: the arguments that built it, and `bound` the same by parameter name; empty before it is built.
     """
@@ -31,6 +32,7 @@ class Candidate:
     value: Any
     line: int | None
     site: CallSite | None = None
+    others: tuple[CallSite, ...] = field(default=(), compare=False)
     evidence: Evidence = "explicit"
     args: tuple[Any, ...] = field(default=(), compare=False)
     kwargs: Mapping[str, Any] = field(default_factory=dict, compare=False)
@@ -47,7 +49,7 @@ class Candidate:
         site = self.site
         if site is None or site.document.kind != "target" or site.role not in ("main", "script", "test"):
             return False
-        return not trains(site.document.tree)
+        return program_rank(site.document) == TRIAL
 
     @property
     def key(self) -> str:

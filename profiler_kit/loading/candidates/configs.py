@@ -25,6 +25,7 @@ from profiler_kit.loading.candidates.plausible import (
 )
 from profiler_kit.loading.candidates.signatures import parameters
 from profiler_kit.loading.candidates.sourced import sourced
+from profiler_kit.loading.candidates.unknown import Unknown, note_read
 from profiler_kit.loading.program.names import FunctionNode, attribute_paths, attributes_read, parameter_names
 from profiler_kit.loading.program.places import Place
 from profiler_kit.loading.program.reading import source_tree
@@ -69,6 +70,7 @@ def configuration_names(place: Place) -> tuple[str, ...]:
         name
         for reader in readers
         for name in parameter_names(reader.args)[reader in inside :]  # without `self`
+        if name not in {p.arg for p in (reader.args.vararg, reader.args.kwarg) if p is not None}
     )
     tree = place.document.tree
     return tuple(n for n in names if is_concept(n, "configuration") or len(attributes_read(tree, n)) >= _MIN_FIELDS)
@@ -131,7 +133,9 @@ def stated_config(file: Path, tree: ast.AST, parameter: str) -> AssumedConfig:
     return AssumedConfig(with_nested(stated_options(file, tree, parameter), attribute_paths(tree, parameter)))
 
 
-def with_nested(presets: Mapping[str, Any], paths: Iterable[tuple[str, ...]]) -> dict[str, Any]:
+def with_nested(
+    presets: Mapping[str, Any], paths: Iterable[tuple[str, ...]], path: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """`presets` with a configuration inside for each attribute of which `paths` read attributes, if it has no plain value."""
     inner: dict[str, list[tuple[str, ...]]] = {}
     for name, *rest in paths:
@@ -141,7 +145,7 @@ def with_nested(presets: Mapping[str, Any], paths: Iterable[tuple[str, ...]]) ->
     return {
         **presets,
         **{
-            name: AssumedConfig(with_nested(table, inner[name]), is_nested=True)
+            name: AssumedConfig(with_nested(table, inner[name], (*path, name)), path=(*path, name))
             for name, table in tables.items()
             if isinstance(table, dict)
         },
@@ -203,7 +207,7 @@ def with_usual_values(
             continue
         value = plausible_value(name, fields)
         if value is UNKNOWN and is_missing:
-            value = False
+            value = Unknown((name,))
         if value is not UNKNOWN:
             with contextlib.suppress(AttributeError):  # a frozen dataclass
                 if isinstance(config, dict):
@@ -215,29 +219,35 @@ def with_usual_values(
 
 
 class AssumedConfig:
-    """A configuration whose attributes and items are those of `presets`, else the usual values of their names.
+    """A configuration whose attributes and items are those of `presets`, else the usual values of their names, else unknown.
 
-    Keeps those that were read. `is_nested`: it is inside another one, and so are the tables in it. `names_sources`: numbers that
-    are only usual know the name of their field (`SourcedInt`).
+    Keeps those that were read. `path`: the names that lead to it from the outermost one. `known`: values of fields by their
+    path, with dots, which earlier trials showed. `names_sources`: numbers that are only usual know the name of their field, as
+    `SourcedInt`.
     """
 
-    __slots__ = ("__dict__", "is_nested", "names_sources", "presets")
+    __slots__ = ("__dict__", "known", "names_sources", "path", "presets")
 
-    def __init__(self, presets: Mapping[str, Any], *, is_nested: bool = False) -> None:
-        self.presets, self.is_nested, self.names_sources = presets, is_nested, False
+    def __init__(self, presets: Mapping[str, Any], *, path: tuple[str, ...] = ()) -> None:
+        self.presets, self.path, self.known, self.names_sources = presets, path, dict[str, Any](), False
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in AssumedConfig.__slots__:
             raise AttributeError(name)
-        value = self.presets[name] if name in self.presets else plausible_value(name, vars(self))  # by its name
-        if value is UNKNOWN:
-            value = False  # most fields without a usual name are switches
-        if self.names_sources and name not in self.presets:
-            value = sourced(value, name)
-        elif self.is_nested and isinstance(value, dict):
-            value = AssumedConfig(value, is_nested=True)
-        vars(self)[name] = value
+        vars(self)[name] = value = self._value(name)
         return value
+
+    def _value(self, name: str) -> Any:
+        path = (*self.path, name)
+        if name in self.presets:
+            value = self.presets[name]
+            return AssumedConfig(value, path=path) if self.path and isinstance(value, dict) else value
+        note_read(path)
+        value = self.known.get(".".join(path), UNKNOWN)
+        value = plausible_value(name, vars(self)) if value is UNKNOWN else value
+        if value is UNKNOWN:
+            return Unknown(path, "field", self.known)
+        return sourced(value, name) if self.names_sources else value
 
     def __getitem__(self, name: str) -> Any:
         try:
@@ -249,11 +259,11 @@ class AssumedConfig:
         return hasattr(self, name)
 
     def assume(self, values: Mapping[str, Any]) -> None:
-        """Use `values` for fields without a preset, also in the configurations inside."""
+        """Use `values`, by their path, for fields without a preset, also in the configurations inside."""
+        self.known |= values
         for inner in self.presets.values():
             if isinstance(inner, AssumedConfig):
                 inner.assume(values)
-        self.presets = {**values, **self.presets}
 
     def get(self, name: str, default: Any = None) -> Any:
         """The default that the code passes; without one, the usual value."""

@@ -20,6 +20,7 @@ from profiler_kit.loading.candidates.arguments import (
     AssumedKind,
     Assumption,
     Binder,
+    learned_values,
     repairs,
     unknown_values,
     with_sources,
@@ -33,15 +34,15 @@ from profiler_kit.loading.candidates.building import (
 )
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.classes import is_part_name
-from profiler_kit.loading.candidates.plausible import GENERIC_SIZE
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
 from profiler_kit.loading.candidates.sourced import numbers_in
+from profiler_kit.loading.candidates.unknown import GENERIC_SIZE, learn_from, learning
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel
 from profiler_kit.loading.program.names import used_names
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.import_errors import import_failure
-from profiler_kit.loading.scripts.placeholders import UnavailableError
+from profiler_kit.loading.scripts.placeholders import UnavailableError, causes
 from profiler_kit.loading.scripts.source import Source
 from profiler_kit.loading.solve import Progress, Solved, Solver
 from profiler_kit.records.notes import Choice, Confidence, plain_notes
@@ -74,13 +75,15 @@ class Selection:
 class BuildFailure:
     """Why a build with `arguments` failed. `progress`: (the number of modules that were registered before, - empty weights).
 
-    `selection`: the model, if it could be built, but has weights without elements.
+    `selection`: the model, if it could be built, but has weights without elements. `learned`: the values of unknowns that its
+    uses of them showed.
     """
 
     error: TargetError
     arguments: Arguments
     progress: Progress
     selection: Selection | None = None
+    learned: tuple[Assumption, ...] = ()
 
     @property
     def signature(self) -> tuple[object, ...]:
@@ -223,15 +226,23 @@ class Construction:
             registered += 1
 
         hook = register_module_module_registration_hook(count)
-        try:
-            built = construct(spec, candidate.name, call, where, on_meta=self.on_meta)
-            self._reject_layer(candidate, built.model, where)
-        except TargetError as error:
-            explained = _with_assumptions(error, bound)
-            explained.__cause__ = error.__cause__
-            return BuildFailure(error=explained, arguments=bound, progress=(registered, 0))
-        finally:
-            hook.remove()
+        failure: TargetError | None = None
+        with learning() as learned:
+            try:
+                built = construct(spec, candidate.name, call, where, on_meta=self.on_meta)
+                self._reject_layer(candidate, built.model, where)
+            except TargetError as error:
+                failure = _with_assumptions(error, bound)
+                failure.__cause__ = error.__cause__
+                for cause in causes(error):
+                    learn_from(cause)
+            finally:
+                hook.remove()
+        found = tuple(learned_values(learned, candidate.name, self.binder.evaluator.session.target))
+        if failure is not None or found:
+            failure = failure or TargetError(f"{candidate.name}() has arguments that nothing states", where=where)
+            progress = (registered, -1 if found else 0)
+            return BuildFailure(error=failure, arguments=bound, progress=progress, learned=found)
         decision = Decision(
             source=self.source, candidate=candidate, arguments=bound, model=built.model, ranked=self.ranked,
             failures=tuple(self.failures),
@@ -341,6 +352,9 @@ class Builds(Solver[tuple[Assumption, ...], Selection | BuildFailure, BuildFailu
             return
         if failure.selection is not None:
             yield from self._without_empty_weights(state, failure.arguments)
+            return
+        if failure.learned:
+            yield (*state, *failure.learned)
             return
         known = {(assumption.kind, assumption.owner, assumption.name) for assumption in state}
         for assumption in repairs(failure.error, failure.arguments, self._candidate.name, binder):

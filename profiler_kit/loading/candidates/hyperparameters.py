@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import configparser
 import json
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +34,7 @@ def stated_options(file: Path, tree: ast.AST, parameter: str) -> dict[str, Any]:
     of `file` states at least half of the hyperparameters.
     """
     read = attribute_paths(tree, parameter)
-    return _of_fullest_place(file, read)
+    return options_of_fullest_place(file, read)
 
 
 def stated_arguments(file: Path, factory: str, names: Sequence[str]) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def stated_arguments(file: Path, factory: str, names: Sequence[str]) -> dict[str
     read = {(name,) for name in names}
     options = _fullest(chain.from_iterable(map(_with_inner, named)), read)
     if not _found(options, read) and len(names) >= _MIN_NAMES:
-        options = _of_fullest_place(file, read)
+        options = options_of_fullest_place(file, read)
     return {name: options[name] for name in names if name in options}
 
 
@@ -60,7 +61,8 @@ def program_options(file: Path, documents: Iterable[Document]) -> dict[str, Any]
     return options
 
 
-def _of_fullest_place(file: Path, read: Set[tuple[str, ...]]) -> dict[str, Any]:
+def options_of_fullest_place(file: Path, read: Set[tuple[str, ...]]) -> dict[str, Any]:
+    """The values of the place that states the most of the paths `read`; empty if none states half of them."""
     words = {path[-1] for path in read}
     places = chain.from_iterable(_stated(tree) for tree in _trees(file, words, least=len(words) / 2))
     best = _fullest(chain(places, _file_objects(repository_root(file))), read) if read else {}
@@ -122,25 +124,44 @@ def stated_fields(config_class: type) -> dict[str, Any]:
 
 
 def _file_objects(root: Path) -> Iterator[dict[str, Any]]:
-    """The objects in small JSON and YAML files in the folders of the repository, and the objects in these."""
-    files = (
-        path
-        for depth in ("", "*/", "*/*/")
-        for kind in ("json", "yaml", "yml")
-        for path in sorted(root.glob(f"{depth}*.{kind}"))
-    )
+    """The objects in small files of configurations in the folders of the repository, and the objects in these."""
+    files = (path for depth in ("", "*/", "*/*/") for kind in _READERS for path in sorted(root.glob(f"{depth}*{kind}")))
     for path in islice(files, _MAX_FILES):
         try:
             content = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b"{}"
-            value = json.loads(content) if path.suffix == ".json" else yaml_values(content)
-        except (OSError, ValueError, RecursionError):
-            continue  # not readable, or neither JSON nor YAML
+            value = _READERS[path.suffix](content)
+        except (OSError, ValueError, RecursionError, configparser.Error):
+            continue  # not readable, or of another format
         pending, visited = [value], set[int]()
         for item in pending:
             if isinstance(item, dict) and id(item) not in visited:  # an alias of YAML may lead back to its own table
                 visited.add(id(item))
                 yield item
                 pending += item.values()
+
+
+def _section_values(content: bytes) -> dict[str, dict[str, Any]]:
+    """The sections of an INI file, with the values that its texts are literals of: ``sizes=80,60`` is a tuple."""
+    parser = configparser.RawConfigParser()
+    parser.optionxform = str  # type: ignore[assignment,method-assign] # names differ by case
+    parser.read_string(content.decode())
+    return {name: {key: _literal(text) for key, text in parser.items(name)} for name in parser.sections()}
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text.split(",") if "," in text else text
+
+
+_READERS: Final[dict[str, Callable[[bytes], Any]]] = {
+    ".json": json.loads,
+    ".yaml": yaml_values,
+    ".yml": yaml_values,
+    ".cfg": _section_values,
+    ".ini": _section_values,
+}
 
 
 def _stated(tree: ast.Module) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ import torch
 
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.candidates.signatures import defining_callable
+from profiler_kit.loading.candidates.unknown import GENERIC_SIZE, Unknown
 from profiler_kit.loading.messages import reports
 from profiler_kit.loading.program.names import all_nodes, attribute_paths, attributes_read
 from profiler_kit.loading.program.reading import function_node
@@ -20,7 +21,6 @@ from profiler_kit.user_code.boundary import error_text
 from profiler_kit.user_code.locations import user_source
 
 UNKNOWN: Final = inspect.Parameter.empty
-GENERIC_SIZE: Final = 64  # of what only its use shows to be a size
 _SHORTEST_PREFIX: Final = 3
 _COUNTS: Final = frozenset({"num", "max", "min", "use", "with", "has"})  # words that change the meaning of the next one
 # Inputs of building blocks, which are feature maps.
@@ -33,14 +33,15 @@ def plausible_value(
     """A usual value for the parameter `name` that agrees with the arguments in `bound`; `UNKNOWN` if there is none.
 
     `is_part`: the class is a building block; its inputs are feature maps, not images. With `generic`, a parameter without a usual
-    name is a size.
+    name is an `Unknown`.
     """
     lowered = name.lower().strip("_")
     text = annotation if isinstance(annotation, str) else attribute_of(annotation, "__name__", str) or str(annotation)
     if is_part and any(is_concept(name, concept) for concept in _BLOCK_INPUTS):
         return GENERIC_SIZE
     value = _by_name(name.strip("_"), bound)
-    return _by_annotation(lowered, text, generic=generic) if value is UNKNOWN else value
+    value = _by_annotation(lowered, text) if value is UNKNOWN else value
+    return Unknown((name,), "argument") if generic and value is UNKNOWN and annotation is UNKNOWN else value
 
 
 def _by_name(name: str, bound: Mapping[str, Any]) -> Any:
@@ -55,7 +56,7 @@ def _by_name(name: str, bound: Mapping[str, Any]) -> Any:
     return _by_name(tail, same_part | {key: value for key, value in bound.items() if key not in same_part})
 
 
-def _by_annotation(name: str, annotation: str, *, generic: bool) -> Any:
+def _by_annotation(name: str, annotation: str) -> Any:
     values: tuple[tuple[str, Any], ...] = (
         (r"(typing\.)?Optional\[.*\]|.*\| ?None", None),
         (r"bool", False),
@@ -74,7 +75,7 @@ def _by_annotation(name: str, annotation: str, *, generic: bool) -> Any:
             if name.startswith(("n_", "num_")) and not name.endswith(("dim", "size", "channels", "features"))
             else GENERIC_SIZE
         )
-    return GENERIC_SIZE if generic and annotation == "_empty" else UNKNOWN
+    return UNKNOWN
 
 
 _ARITHMETIC: Final = (

@@ -18,8 +18,7 @@ from profiler_kit.loading.candidates.signatures import accepts, missing_argument
 from profiler_kit.loading.candidates.sites import CallSite, SiteModel
 from profiler_kit.loading.forms import is_model
 from profiler_kit.loading.program.definitions import FACTORIES
-from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.model_use import trains
+from profiler_kit.loading.program.programs import program_rank
 from profiler_kit.loading.vocabulary import MODELS, is_concept
 
 # A network that judges another one's output is trained beside the network that a user asks about.
@@ -27,6 +26,7 @@ _ADVERSARY: Final = re.compile(r"(discriminator|critic|(^|_|\.)(net)?d(_\w)?$)",
 PRETRAINED: Final = re.compile(r"pretrained|load|restore|checkpoint", re.I)
 _ROLES: Final = ("main", "test", "script", "function", "method", "factory", "module", "example", "sibling")
 PROGRAM_ROLES: Final = ("main", "test", "script", "function", "method")  # where a program builds the model that it runs
+_MAX_OTHERS: Final = 3  # programs that are asked for what the first one does not state
 _DOCUMENT_KINDS: Final = ("target", "importer", "docstring", "readme")
 
 
@@ -85,17 +85,16 @@ def _candidates(s: Surroundings, arguments: Mapping[str, Any]) -> Iterator[Candi
     other_sites = [m for m in s.sites if m.site.document.kind == "importer" and m.site.role in PROGRAM_ROLES]
 
     def from_sites(
-        sites: Sequence[SiteModel], role: str, evidence: Any, *, library: bool = False
+        sites: Sequence[SiteModel], role: str, evidence: Any = None, *, library: bool = False
     ) -> Iterator[Candidate]:
         usable = [m for m in sites if m.is_library is library and _role(s, m) == role and m.value is not None]
         for m in sorted(usable, key=lambda m: _site_order(s, m)):
-            yield _at_site(s, m, evidence)
+            yield _at_site(s, m, evidence or ("script" if m.site.document.kind == "target" else "importer"))
 
-    yield from from_sites(own_sites, "model", "script")
+    yield from from_sites([*own_sites, *other_sites], "model")
     # in a file with modules of its own, a function that builds one of a package needs it as a part, such as a backbone
     backbones = [m for m in own_sites if m.is_library and s.classes and m.site.role == "function"]
     yield from from_sites([m for m in own_sites if m not in backbones], "model", "library", library=True)
-    yield from from_sites(other_sites, "model", "importer")
     factories = list(_factories(s))
     yield from (f for f in factories if not missing_arguments(f.value, arguments))
     roots = [_of_class(c, "class") for c in sorted(models, key=_class_order)]
@@ -135,13 +134,13 @@ def _site_order(s: Surroundings, m: SiteModel) -> tuple[Any, ...]:
     site = m.site
     module_class = s.classes.get(m.name)
     return (
-        _DOCUMENT_KINDS.index(site.document.kind),
+        bool(s.classes) and not m.is_library and m.value is not None and not _is_own(s, m.value),  # it is imported
         site.is_part,
         module_class is not None and module_class.looks_like_part,
         bool(_ADVERSARY.search(m.name) or (site.variable is not None and _ADVERSARY.search(site.variable))),
         bool(PRETRAINED.search(m.name)),
-        site.document.kind == "importer" and not _is_training(site.document),
-        site.is_in_test,
+        program_rank(site.document),
+        _DOCUMENT_KINDS.index(site.document.kind),
         _ROLES.index(site.role),
         -len(module_class.contains) if module_class is not None else 0,
         str(site.document.path or ""),
@@ -149,10 +148,6 @@ def _site_order(s: Surroundings, m: SiteModel) -> tuple[Any, ...]:
         site.call.lineno,
         site.call.col_offset,
     )
-
-
-def _is_training(document: Document) -> bool:
-    return document.path is not None and ("train" in document.path.stem or trains(document.tree))
 
 
 def _class_order(c: ModuleClass) -> tuple[Any, ...]:
@@ -170,7 +165,9 @@ def _of_class(c: ModuleClass, evidence: Any) -> Candidate:
 
 def _at_site(s: Surroundings, m: SiteModel, evidence: Any) -> Candidate:
     line = s.lines.get(m.name.split(".")[0])
-    return Candidate(name=m.name, value=m.value, line=line, site=m.site, evidence=evidence)
+    same = [other for other in s.sites if other.name == m.name and other is not m and other.site.role in PROGRAM_ROLES]
+    others = tuple(other.site for other in sorted(same, key=lambda other: _site_order(s, other))[:_MAX_OTHERS])
+    return Candidate(name=m.name, value=m.value, line=line, site=m.site, others=others, evidence=evidence)
 
 
 def _factories(s: Surroundings) -> Iterator[Candidate]:

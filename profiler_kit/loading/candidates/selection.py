@@ -25,7 +25,7 @@ from profiler_kit.loading.candidates.classes import helper_functions, is_part_na
 from profiler_kit.loading.candidates.construction import LAST_RESORT, Construction, Selection
 from profiler_kit.loading.candidates.factories import Factories
 from profiler_kit.loading.candidates.ranking import PROGRAM_ROLES, Surroundings, best_site, rank
-from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
+from profiler_kit.loading.candidates.signatures import missing_arguments
 from profiler_kit.loading.candidates.sites import find_sites, is_module_definition
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import is_model
@@ -69,26 +69,10 @@ def select(source: Source, arguments: Mapping[str, Any], *, on_meta: bool) -> Se
     if pinned is None:
         usable = _of_run_first(reached_first(usable, source.evaluator), source.spec.seen)
     binder = Binder(names=source.names, classes=s.classes, evaluator=source.evaluator, texts=arguments)
-    if pinned is None and usable[0].is_trial:
-        usable = _program_first(usable, binder)
     try:
         return Construction(source=source, binder=binder, ranked=ranked, on_meta=on_meta).first(usable)
     except NotAModelError:
         raise _no_model(source) from None
-
-
-def _program_first(candidates: Sequence[Candidate], binder: Binder) -> list[Candidate]:
-    """`candidates` with the first one that another file's program builds, if all of its arguments are known there."""
-    for candidate in candidates:
-        site = candidate.site
-        if site is None or candidate.evidence != "importer" or site.is_in_test:
-            continue
-        try:
-            is_known = not binder.bind(candidate).assumed
-        except MissingArgumentsError:
-            is_known = False
-        return [candidate, *(c for c in candidates if c is not candidate)] if is_known else list(candidates)
-    return list(candidates)
 
 
 def _of_run_first(candidates: Sequence[Candidate], seen: SeenRun | None) -> list[Candidate]:

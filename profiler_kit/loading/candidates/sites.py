@@ -216,11 +216,15 @@ def _foreign_lookup(source: Source, document: Document) -> Callable[[str, int], 
         imports_any = any(isinstance(node, (ast.Import, ast.ImportFrom)) for node in all_nodes(document.tree))
         imports_all |= document.kind == "docstring" or (document.kind == "readme" and not imports_any)
     local = {node.name for node in document.tree.body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    branches = [node for node in all_nodes(document.tree) if isinstance(node, ast.If)]
+    conditional = {inner.lineno for node in branches for inner in ast.walk(node) if isinstance(inner, ast.ImportFrom)}
 
     def lookup(name: str, line: int) -> tuple[str, Any] | None:
         for import_line, prefix, target_name in aliases:  # the last import before the call is the valid one
             if import_line <= line and (name == prefix or name.startswith(f"{prefix}.")):
                 if target_name is None:
+                    if import_line in conditional:
+                        continue  # one of several files that the program chooses from
                     return None
                 suffix = name[len(prefix) :].lstrip(".")
                 own_name = ".".join(part for part in (target_name, suffix) if part)

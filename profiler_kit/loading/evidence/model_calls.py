@@ -19,8 +19,9 @@ from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.model_use import ModelCall, trains
+from profiler_kit.loading.program.model_use import ModelCall
 from profiler_kit.loading.program.places import place_of
+from profiler_kit.loading.program.programs import TEST, TRAINING, TRIAL, in_program_order, is_program, program_rank
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.meta.batch import Batch, map_batch
 from profiler_kit.meta.copies import meta_copy
@@ -35,7 +36,7 @@ _PLAIN: Final = (int, float, bool, str, type(None), np.ndarray)
 def from_model_call(subject: Subject) -> Evidence | None:
     """The inputs of the first call of the model whose arguments have values and with which forward runs.
 
-    The document with the call that builds the model comes first, and in it the calls after that.
+    The documents come in the order of programs, and in the one that builds the model the calls after that.
     """
     site = subject.candidate.site if subject.candidate is not None else None
 
@@ -46,7 +47,8 @@ def from_model_call(subject: Subject) -> Evidence | None:
         scopes = place_of(call.document, call.call).scopes
         return call.call.lineno < site.call.lineno or scopes[: len(site.place.scopes)] != site.place.scopes
 
-    documents = sorted(subject.documents, key=lambda document: site is None or site.document is not document)
+    documents = in_program_order(subject.documents, site.document if site is not None else None)
+    is_trained = any(map(is_program, documents))
     unfit: tuple[tuple[InputText, ...], str] | None = None  # of the first call
     with subject.user_code("the search for inputs"):
         for document in documents:
@@ -55,7 +57,8 @@ def from_model_call(subject: Subject) -> Evidence | None:
                 if batch is None:
                     continue
                 if _runs(subject, batch):
-                    if document.is_test or (document.kind == "target" and not trains(document.tree)):
+                    rank = program_rank(document)
+                    if rank in (TRIAL, TEST) or (is_trained and rank > TRAINING):
                         return _of_trial(subject, batch, call)
                     texts = " ".join(map(str, input_texts(batch, subject.forward)))
                     notes = (input_note(f"{texts}, as {call.where} passes them"),)

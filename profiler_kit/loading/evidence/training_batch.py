@@ -14,9 +14,9 @@ from profiler_kit.loading.evidence.subject import Subject
 from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
-from profiler_kit.loading.program.model_use import trains
 from profiler_kit.loading.program.names import FunctionNode, all_nodes, argument, calls_in, dotted_names, last_name
 from profiler_kit.loading.program.places import ancestors
+from profiler_kit.loading.program.programs import in_program_order
 from profiler_kit.loading.program.reading import parsed
 from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.vocabulary import is_concept, name_words
@@ -44,7 +44,7 @@ def training_batch(subject: Subject) -> TrainingBatch | None:
         return None
     site = subject.candidate.site if subject.candidate is not None else None
     documents = [document for document in subject.documents if document.kind in ("target", "importer")]
-    documents.sort(key=lambda d: (not trains(d.tree), site is None or site.document is not d))
+    documents = in_program_order(documents, site.document if site is not None else None)
     with subject.user_code("the search for the batch size"):
         calls = chain.from_iterable(_loaders(document) for document in documents)
         for document, call, size in islice(calls, MAX_LOADERS):

@@ -15,6 +15,7 @@ from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelUse, trains
 from profiler_kit.loading.program.names import bound_names, calls_in, dotted_name, in_order, last_name, used_names
 from profiler_kit.loading.program.places import Place, place_of
+from profiler_kit.loading.program.programs import in_program_order
 from profiler_kit.loading.program.slices import facts_of
 from profiler_kit.loading.scripts.execution import EvaluationError
 from profiler_kit.loading.scripts.source import Source
@@ -65,9 +66,7 @@ class ScriptSteps:
     def _documents(self) -> Iterator[Document]:
         """The documents that may train the model: its file and the files that import it."""
         documents = [document for document in self.source.documents if document.kind in ("target", "importer")]
-        site = self.site
-        documents.sort(key=lambda d: (d.is_test, site is None or d is not site.document))
-        return iter(documents)
+        return iter(in_program_order(documents, self.site.document if self.site is not None else None))
 
     def losses(self) -> Iterator[ScriptLoss | str]:
         """The losses in the documents, in order. A text says why one cannot be used.
