@@ -50,7 +50,7 @@ ROWS = [
     target("check two.py:Encode --base base.json", "no 'Encode'", "profiler-kit check two.py:Encoder --base base.json"),
     target("count tools.py", "tools.py: no model", "profiler-kit count"),
     target("count net.py:Nett", "'Nett'", "net.py:Net"),
-    target("count needy.py", "needy.py:3: Net() needs table, rule", "--kw table=... --kw rule=..."),
+    target("count needy.py", "needy.py:3: Net() needs table, rule", "define a function get_model()"),
     target("count none.py:build", "none.py:10: build() returned None", "return the module, or (module, inputs)"),
     target("count quits.py", "quits.py:8: the model called sys.exit(0)", "exception"),
     target("analyze quits.py", "quits.py:8: the model called sys.exit(0)", "exception"),

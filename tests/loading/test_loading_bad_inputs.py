@@ -112,7 +112,7 @@ ROWS = [
     ),
     bad(
         "3 constructor arguments", NEEDY,
-        "Net() needs table, rule", "net.py:3", "profiler-kit analyze net.py --kw table=... --kw rule=...",
+        "Net() needs table, rule", "net.py:3", "define a function get_model() that returns it with its arguments",
     ),
     bad(
         "4 no input shape", NET,

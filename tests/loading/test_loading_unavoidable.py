@@ -163,3 +163,15 @@ def test_an_error_of_forward_has_the_place_and_no_inputs_as_hint(write: Any) -> 
     assert error.where == "net.py:8"
     assert error.hint is not None
     assert "-i" not in error.hint.split()
+
+
+def test_an_assertion_that_every_input_fails_is_named_with_its_line(tmp_path: Path) -> None:
+    text = (
+        "import torch\nfrom torch import nn\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.conv = nn.Conv2d(3, 8, 3)\n    def forward(self, x):\n        y = self.conv(x)\n"
+        "        assert isinstance(y, torch.cuda.FloatTensor)\n        return y\n"
+    )
+    (tmp_path / "net.py").write_text(text)
+    with pytest.raises(TargetError, match=r"forward\(x\) raised AssertionError with each of the \d+ inputs") as caught:
+        load(TargetSpec(spec=str(tmp_path / "net.py"), command=("count", "")))
+    assert str(caught.value.where).endswith("net.py:9")

@@ -71,13 +71,12 @@ def missing_error(
     package = missing_package(missing.error) if missing.error is not None else None
     if package is not None:
         return import_failure(spec, None, package)
-    add = [word for parameter in missing.names for word in ("--kw", f"{parameter}=...")]
-    fallback = f"run {next_command(spec, target=alternative)}" if alternative else "define get_model()"
+    fallback = f"run {next_command(spec, target=alternative)}, or " if alternative else ""
     reason = f"; {missing.reason}" if missing.reason else ""
     return TargetError(
         f"{name}() needs {', '.join(missing.names)}{reason}",
         where=where,
-        hint=f"run {next_command(spec, add=add)}, or {fallback}",
+        hint=f"{fallback}define a function get_model() that returns it with its arguments",
     )
 
 

@@ -6,7 +6,6 @@ import ast
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any, Final
 
 from torch import nn
@@ -33,7 +32,6 @@ from profiler_kit.loading.candidates.building import (
     uses_missing_package,
 )
 from profiler_kit.loading.candidates.candidate import Candidate
-from profiler_kit.loading.candidates.classes import is_part_name
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
 from profiler_kit.loading.candidates.sourced import numbers_in
 from profiler_kit.loading.candidates.unknown import GENERIC_SIZE, learn_from, learning
@@ -257,11 +255,10 @@ class Construction:
         )
 
     def _alternative(self, candidate: Candidate) -> str | None:
-        """The target text of the best other candidate that needs no arguments, or of a part of the model; None without one."""
+        """The target text of the best other candidate that needs no arguments; None without one."""
         others = [other for other in self.ranked if other.name != candidate.name]
         plain = (o for o in others if o.evidence in ("factory", "class") and not missing_arguments(o.value, {}))
-        parts = (o for o in others if o.evidence == "part" and not is_part_name(o.name))
-        other = next(chain(plain, parts), None)
+        other = next(plain, None)
         return f"{self.source.name}:{other.name}" if other is not None else None
 
     def _evaluated(self, candidate: Candidate) -> Any:

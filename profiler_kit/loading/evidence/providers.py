@@ -28,6 +28,7 @@ from profiler_kit.loading.input_search.proposals import data_inputs
 from profiler_kit.loading.inputs import parse_inputs
 from profiler_kit.loading.scripts.import_errors import missing_module
 from profiler_kit.loading.scripts.placeholders import UnavailableError, missing_package
+from profiler_kit.loading.solve import MAX_REPEATS
 from profiler_kit.meta.batch import Batch, batch_size, resized
 from profiler_kit.records.notes import Choice
 from profiler_kit.user_code.locations import display_path, one_line_message
@@ -54,10 +55,18 @@ def from_search(subject: Subject) -> Evidence:
             where = f"{display_path(line[0])}:{line[1]}" if line is not None else where
             if guess.is_unavoidable:
                 raise _unavoidable(subject, guess, guess.failure, where)
-            message += f", and {guess.trials} combinations of shapes failed. The closest one "
-            message += f"({' '.join(map(str, guess.texts))}) raised {one_line_message(guess.failure.error)}"
+            error = one_line_message(guess.failure.error)
+            hint = NO_GUESS_HINT
+            if guess.repeats >= MAX_REPEATS:
+                message = (
+                    f"{subject.forward} raised {error} with each of the {guess.repeats} inputs that got to this line"
+                )
+                hint = f"read the line: if it does not depend on the inputs, fix it or what it needs; else {hint}"
+            else:
+                message += f", and {guess.trials} combinations of shapes failed. The closest one "
+                message += f"({' '.join(map(str, guess.texts))}) raised {error}"
             texts = named_texts(guess.texts, subject.forward)
-            raise NoFitError(message, where=where, hint=NO_GUESS_HINT, failure=guess.failure, texts=texts)
+            raise NoFitError(message, where=where, hint=hint, failure=guess.failure, texts=texts)
         raise TargetError(message, where=where, hint=NO_GUESS_HINT)
     if not subject.spec.allow_guess:
         options = tuple(map(str, guess.texts))

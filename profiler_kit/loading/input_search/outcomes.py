@@ -135,13 +135,15 @@ class InputGuess:
 class NoGuess:
     """The failure that remained when the search ended, and the inputs with which forward got furthest.
 
-    `is_unavoidable`: it is the same for all inputs that got so far, and its code looks at none.
+    `is_unavoidable`: it is the same for all inputs that got so far, and its code looks at none. `repeats`: the number of
+    inputs that got so far, if it is the same for all.
     """
 
     texts: tuple[InputText, ...]
     failure: Failure | None
     trials: int
     is_unavoidable: bool = False
+    repeats: int = 0
 
 
 class NoFitError(TargetError):

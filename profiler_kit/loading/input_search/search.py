@@ -128,6 +128,7 @@ class _Search(Solver[State, Outcome, Failure]):
         return NoGuess(
             texts=self._texts(state), failure=failure, trials=len(self.outcomes),
             is_unavoidable=failure is not None and self._is_only(failure),
+            repeats=self._repeats_of(failure) if failure is not None else 0,
         )  # fmt: skip
 
     def _judged(self, state: State, outcome: Outcome) -> InputGuess:
@@ -160,10 +161,14 @@ class _Search(Solver[State, Outcome, Failure]):
         """Whether the failing code looks at no input."""
         return ignores_input(failure)
 
+    def _repeats_of(self, failure: Failure) -> int:
+        """The number of inputs that got as far as `failure`, if all of them failed in this way, else 0."""
+        last = [o.failure for o in self.outcomes.values() if o.failure and o.failure.progress == failure.progress]
+        return len(last) if all(other.signature == failure.signature for other in last) else 0
+
     def _is_only(self, failure: Failure) -> bool:
         """Whether all inputs that got as far as `failure` failed in this way, which depends on none."""
-        last = [o.failure for o in self.outcomes.values() if o.failure and o.failure.progress == failure.progress]
-        return all(other.signature == failure.signature for other in last) and ignores_input(failure)
+        return self._repeats_of(failure) > 0 and ignores_input(failure)
 
     def _takes_flag(self, failure: Failure) -> bool:
         names = {input_name(value) for value in failure.names.values() if isinstance(value, Tensor)}
