@@ -212,17 +212,21 @@ class Binder:
             changed = with_usual_values(value, unset=()) if key in signature else ()
             result.assumed += tuple(f"{key}.{item}" for item in changed)
             for field_name, item in self.assumed("field").items():
-                if is_config(value) and isinstance(getattr(value, field_name, Unknown(())), Unknown):
+                if is_config(value) and (
+                    not hasattr(value, field_name) or isinstance(getattr(value, field_name), Unknown)
+                ):
                     setattr(value, field_name, item)
         result.assumed += (*self.assumed("global"), *self.assumed("field"))
         if generic:
             self._complete_configs(signature, result)
         self._add_stated(factory, name, signature, result)
-        self._add_repaired(name, signature, result)
+        repaired = {a.name: a.value for a in self.assumptions if a.kind == "argument" and a.owner == name}
         missing = []
         values_by_name = {p.name: p.default for p in signature.values() if p.default is not p.empty} | result.bound
         for required in missing_arguments(factory, result.bound):
-            value = self._assumed(signature[required], factory, name, values_by_name, generic=generic, depth=depth)
+            value = repaired.get(required, UNKNOWN)
+            if value is UNKNOWN:
+                value = self._assumed(signature[required], factory, name, values_by_name, generic=generic, depth=depth)
             if value is UNKNOWN:
                 missing.append(required)
                 continue
@@ -238,6 +242,7 @@ class Binder:
             raise MissingArgumentsError(
                 tuple(missing), next(iter(result.failures), None), next(iter(result.errors), None)
             )
+        self._add_repaired(name, signature, result)
         for value in result.bound.values():
             if isinstance(value, AssumedConfig):
                 value.assume(self.assumed("field"))

@@ -25,7 +25,7 @@ _UNKNOWN: Final = re.compile(r"[$<>{}\[\]*]|\.\.\.|path/to", re.IGNORECASE)  # a
 def documented_words(script: Path) -> tuple[str, ...]:
     """The words after `script` in the first command of its repository that runs it; empty without one that is complete."""
     pattern = re.compile(rf"(?:^|[\s/]){re.escape(script.name)}[ \t]+([^\n|&;#`]+)", re.MULTILINE)
-    for text in command_texts(script):
+    for text in command_texts(script.parent):
         for match in pattern.finditer(text.replace("\\\n", " ")):
             try:
                 words = tuple(shlex.split(match[1]))
@@ -58,10 +58,10 @@ def configuration_file(script: Path) -> str | None:
     return str(chosen[0]) if len(chosen) == 1 else None
 
 
-def command_texts(script: Path) -> Iterator[str]:
-    """The READMEs and shell scripts of the repository of `script`, the READMEs near it first."""
-    root = repository_root(script)
-    readmes = (folder / name for folder in dict.fromkeys((script.parent, root)) for name in READMES)
+def command_texts(folder: Path) -> Iterator[str]:
+    """The READMEs and shell scripts of the repository of `folder`, the READMEs in it first."""
+    root = repository_root(folder / READMES[0])
+    readmes = (folder / name for folder in dict.fromkeys((folder, root)) for name in READMES)
     shell = (path for depth in ("", "*/", "*/*/") for path in sorted(root.glob(f"{depth}*.sh")))
     for path in (*readmes, *islice(shell, _MAX_SCRIPTS)):
         if path.is_file() and path.stat().st_size <= _MAX_BYTES:

@@ -14,7 +14,6 @@ from typing import Final
 from profiler_kit.loading.program.commands import command_texts
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import trains
-from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.vocabulary import name_words
 
 _STARTED: Final = re.compile(r"\b(?:python[\d.]*|torchrun|launch)[ \t][^\n|&;#]*?([\w-]+)\.py\b")
@@ -33,7 +32,7 @@ def program_rank(document: Document) -> int:
         return TEST
     is_named = not _NAMES.isdisjoint(name_words(path.stem))
     if trains(document.tree) or is_named:
-        is_documented = path.stem in documented_programs(repository_root(path))
+        is_documented = path.stem in documented_programs(path.parent)
         return DOCUMENTED if is_documented else NAMED if is_named else TRAINING
     return TRIAL if document.kind == "target" else OTHER
 
@@ -54,7 +53,7 @@ def in_program_order(documents: Iterable[Document], first: Document | None = Non
 
 
 @lru_cache(maxsize=16)
-def documented_programs(root: Path) -> frozenset[str]:
+def documented_programs(folder: Path) -> frozenset[str]:
     """The names of the scripts that command lines in READMEs and shell scripts of the repository start, without ``.py``."""
-    texts = (text.replace("\\\n", " ") for text in command_texts(root / "README"))
+    texts = (text.replace("\\\n", " ") for text in command_texts(folder))
     return frozenset(match[1] for text in texts for match in _STARTED.finditer(text))
