@@ -29,18 +29,20 @@ from profiler_kit.loading.candidates.configs import (
     takes_config,
     with_usual_values,
 )
-from profiler_kit.loading.candidates.hyperparameters import options_of_fullest_place, stated_arguments
+from profiler_kit.loading.candidates.hyperparameters import options_of_fullest_place, stated_arguments, stated_options
 from profiler_kit.loading.candidates.keywords import evaluated
 from profiler_kit.loading.candidates.plausible import (
     UNKNOWN,
     alternatives,
     chosen_value,
     plausible_value,
+    read_attributes,
 )
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments, parameters
 from profiler_kit.loading.candidates.sites import CallSite
 from profiler_kit.loading.candidates.sourced import sourced
 from profiler_kit.loading.candidates.unknown import Learned, Unknown
+from profiler_kit.loading.program.reading import source_tree
 from profiler_kit.loading.scripts.execution import EvaluationError, Evaluator
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, causes, placeholder_error
 from profiler_kit.loading.vocabulary import is_concept
@@ -192,6 +194,8 @@ class Binder:
             _SiteArguments(self.evaluator, site, list(signature.values()), frozenset(texts)).add_to(stated)
             if site is sites[0]:
                 result = stated
+                if site.is_in_test:
+                    self._replace_configs_of_test(factory, signature, result)
             found = {key: stated.kwargs[key] for key in result.without_value if key in stated.kwargs}
             result.kwargs |= found
             result.assumed += tuple(found)
@@ -254,9 +258,11 @@ class Binder:
         """Add the arguments that a table of the repository states, if required ones are missing. They are assumed."""
         file = self.evaluator.session.target
         missing = missing_arguments(factory, result.bound)
-        if file is None or not missing or any(takes_config(signature[key], factory) for key in missing):
+        # a table that is only passed on, ``Graph(**graph_args)``, is an argument as others
+        configs = {key for key in missing if takes_config(signature[key], factory) and read_attributes(factory, key)}
+        if file is None or not set(missing) - configs:
             return
-        names = [key for key in signature if key not in result.bound]
+        names = [key for key in signature if key not in result.bound and key not in configs]
         for key, value in stated_arguments(file, name, names).items() if names else ():
             if signature[key].kind is not inspect.Parameter.POSITIONAL_ONLY:
                 result.kwargs[key] = result.bound[key] = value
@@ -271,6 +277,17 @@ class Binder:
             value = value.to(torch.get_default_device()) if isinstance(value, Tensor) else value
             result.kwargs[key] = result.bound[key] = value
             result.assumed = tuple(dict.fromkeys((*result.assumed, key)))
+
+    def _replace_configs_of_test(
+        self, factory: Callable[..., Any], signature: Mapping[str, inspect.Parameter], result: Arguments
+    ) -> None:
+        """Give configurations that only a test passes the values that a file of the repository states for programs."""
+        file = self.evaluator.session.target
+        for key in [key for key in result.kwargs if key in signature and takes_config(signature[key], factory)]:
+            options = stated_options(file, source_tree(inspect.getmodule(factory)), key) if file is not None else {}
+            if options:
+                result.kwargs[key] = assumed_config(signature[key], factory, self.names, file)
+                result.assumed += (key,)
 
     def _replace_zeros(self, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
         """Give sizes of 0, as of an empty vocabulary or a required option, their usual value: no layer has size 0.

@@ -80,13 +80,19 @@ def module_classes(
             value=values[name],
             line=getattr(nodes.get(name), "lineno", None),
             contains=frozenset(reached(direct[name], direct.__getitem__)) - {name},
-            role=_role(values[name], nodes.get(name), is_part=name in contained, is_base=name in bases),
+            role=_role(
+                values[name],
+                None if direct[name] else nodes.get(name),
+                is_part=name in contained,
+                is_base=name in bases,
+            ),
         )
         for name in order
     }
 
 
 def _role(value: type[nn.Module], node: ast.AST | None, *, is_part: bool, is_base: bool) -> Role:
+    """The role of a class. `node`: its text, None if it builds other modules: labels among its inputs make it no loss then."""
     if is_loss(value, node):
         return "loss"
     if is_part or getattr(inspect.getattr_static(value, "forward"), "__name__", "") == "_forward_unimplemented":
