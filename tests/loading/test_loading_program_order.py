@@ -83,3 +83,17 @@ def test_an_import_in_a_branch_is_one_of_several(write: Write) -> None:
     )
     write({"net.py": NET, "other.py": NET, "train.py": script})
     assert shape(loaded()) == (7, 3)
+
+
+def test_an_attribute_that_is_made_of_itself_has_the_value_of_another_statement(write: Write) -> None:
+    names = [f"size_{index}" for index in range(12)]
+    copies = "".join(f"        self.{a}, self.{b} = pair(self.{a}, self.{b})\n" for a in names for b in names if a < b)
+    script = (
+        "import torch\nfrom net import Net\ndef pair(a, b):\n    return a, b\nclass Trainer:\n"
+        + "".join(f"    {name} = 7\n" for name in names)
+        + "    def __init__(self):\n"
+        + copies
+        + "    def fit(self):\n        net = Net(self.size_3, 2)\n        net(torch.rand(4, self.size_4)).sum().backward()\n"
+    )
+    write({"net.py": NET, "train.py": script})
+    assert shape(loaded()) == (7, 2)

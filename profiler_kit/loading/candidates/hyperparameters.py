@@ -125,7 +125,12 @@ def stated_fields(config_class: type) -> dict[str, Any]:
 
 def _file_objects(root: Path) -> Iterator[dict[str, Any]]:
     """The objects in small files of configurations in the folders of the repository, and the objects in these."""
-    files = (path for depth in ("", "*/", "*/*/") for kind in _READERS for path in sorted(root.glob(f"{depth}*{kind}")))
+    files = (
+        path
+        for depth in ("", "*/", "*/*/", "*/*/*/")
+        for kind in _READERS
+        for path in sorted(root.glob(f"{depth}*{kind}"))
+    )
     for path in islice(files, _MAX_FILES):
         try:
             content = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else b"{}"
