@@ -59,14 +59,13 @@ _BUILD_ERRORS: Final = (
 class Arguments:
     """The arguments of a call. `bound`: the same by parameter name. `assumed`: the parameters whose values nothing gives.
 
-    `stated`: those of the assumed ones that a file of the repository states. `without_value`: the parameters for which a call passes an expression that cannot be evaluated.
+    `without_value`: the parameters for which a call passes an expression that cannot be evaluated.
     """
 
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     bound: dict[str, Any] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
-    stated: tuple[str, ...] = ()
     without_value: tuple[str, ...] = ()
     failures: tuple[str, ...] = ()
     errors: tuple[BaseException, ...] = ()
@@ -138,8 +137,7 @@ def unknown_values(arguments: Arguments, factory: Callable[..., Any]) -> dict[tu
     values: dict[tuple[AssumedKind, str], Any] = {
         ("argument", p.name): None for p in parameters(factory) if p.default is None and p.name not in bound
     }
-    unstated = [name for name in arguments.assumed if name not in arguments.stated]
-    values |= {("argument", name): bound[name] for name in unstated if name in bound}
+    values |= {("argument", name): bound[name] for name in arguments.assumed if name in bound}
     for value in bound.values():
         if isinstance(value, AssumedConfig):
             values |= {("field", name): item for name, item in vars(value).items() if name not in value.presets}
@@ -269,7 +267,6 @@ class Binder:
             if signature[key].kind is not inspect.Parameter.POSITIONAL_ONLY:
                 result.kwargs[key] = result.bound[key] = value
                 result.assumed += (key,)
-                result.stated += (key,)
 
     def _add_repaired(self, name: str, signature: Mapping[str, inspect.Parameter], result: Arguments) -> None:
         """Add the arguments that failed calls of `name` showed, in place of others."""
