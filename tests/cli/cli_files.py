@@ -42,7 +42,7 @@ FILES = {
     "package.py": "import no_such_package_at_all\n",
     "raises.py": net() + "1 / 0\n",
     "exits.py": net() + "import sys\nsys.exit(0)\n",
-    "needy.py": net().replace("width=4", "table, rule").replace("(4, width)", "(4, table[rule])"),
+    "needy.py": net().replace("width=4", "table, rule").replace("(4, width)", "(4, len(open(table).read()) + rule)"),
     "none.py": net() + "def build():\n    Net()\n",
     "chain.py": HEAD + (
         "class Net(nn.Module):\n"

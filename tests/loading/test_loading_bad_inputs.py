@@ -23,7 +23,7 @@ NET = HEAD + (
     "    def forward(self, x):\n"
     "        return self.conv(x)\n"
 )
-NEEDY = NET.replace("width=4", "table, rule").replace("(3, width,", "(3, table[rule],")
+NEEDY = NET.replace("width=4", "table, rule").replace("(3, width,", "(3, len(open(table).read()) + rule,")
 BARE = HEAD + "class Net(nn.Module):\n    pass\n"
 ENCODER_DECODER = HEAD + "class Encoder(nn.Module):\n    pass\nclass Decoder(nn.Module):\n    pass\n"
 MASKED = HEAD + (

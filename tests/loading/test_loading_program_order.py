@@ -86,7 +86,7 @@ def test_an_import_in_a_branch_is_one_of_several(write: Write) -> None:
 
 
 def test_an_attribute_that_is_made_of_itself_has_the_value_of_another_statement(write: Write) -> None:
-    names = [f"size_{index}" for index in range(12)]
+    names = [f"size_{index}" for index in range(5)]
     copies = "".join(f"        self.{a}, self.{b} = pair(self.{a}, self.{b})\n" for a in names for b in names if a < b)
     script = (
         "import torch\nfrom net import Net\ndef pair(a, b):\n    return a, b\nclass Trainer:\n"

@@ -79,7 +79,7 @@ class Evaluator:
     is_isolated: bool = True
     timeout_s: float = EVALUATION_TIMEOUT_S
     notes: list[str] = field(default_factory=list)
-    _assigning: set[tuple[str, str]] = field(default_factory=set)  # (place, attribute) whose value is being evaluated
+    _assigning: set[tuple[str, str]] = field(default_factory=set)  # (class, attribute) whose value is being evaluated
 
     def value(self, place: Place, expression: ast.expr, bindings: Mapping[str, Any] = {}) -> Any:
         """The value of `expression` at `place`. `bindings` are names with a fixed value.
@@ -254,15 +254,18 @@ class Evaluator:
 
         def evaluate(attribute: str) -> Any:
             failure: EvaluationError | None = None
+            assigned_now = (owner.name, attribute)
+            is_inner = assigned_now in self._assigning
             for place, value in attribute_values(document, owner, classes, attribute):
-                assignment = (place.where, attribute)
-                if assignment in self._assigning:
-                    continue  # ``self.sizes = list(self.sizes)`` reads the value that another statement assigns
-                self._assigning.add(assignment)
+                # ``self.sizes = list(self.sizes)`` reads the value that the class has before
+                if is_inner and not isinstance(place.scopes[-1], ast.ClassDef):
+                    continue
+                self._assigning.add(assigned_now)
                 try:
                     result = self._attempt(place, value, bindings, depth)
                 finally:
-                    self._assigning.discard(assignment)
+                    if not is_inner:
+                        self._assigning.discard(assigned_now)
                 if not isinstance(result, EvaluationError):
                     return result
                 failure = failure or result
