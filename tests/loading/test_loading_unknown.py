@@ -45,6 +45,11 @@ def test_a_use_shows_the_kind(use, value):
     assert type(plain_value(unknown)) is type(value)
 
 
+def test_without_a_use_a_field_is_a_switch_and_an_argument_a_size() -> None:
+    assert plain_value(Unknown(("shared",))) is False
+    assert plain_value(Unknown(("users",), "argument")) == GENERIC_SIZE
+
+
 def test_the_first_use_decides():
     unknown = Unknown(("width",))
     assert unknown + 1 == GENERIC_SIZE + 1

@@ -81,7 +81,8 @@ class Unknown:
         self._children: dict[Any, Any] = {}
         self._length = 0
         self._value: Any = None
-        self._usual: Any = GENERIC_SIZE if is_item else False  # without another use
+        # without another use: most fields are switches, most arguments are sizes
+        self._usual: Any = GENERIC_SIZE if is_item or kind == "argument" else False
         learned = _learned.get()
         if learned is not None and not is_item:
             learned.unknowns.append(self)
