@@ -13,8 +13,8 @@ from torch.nn.parameter import is_lazy
 from profiler_kit.errors import TargetError
 from profiler_kit.foreign import attribute_of
 from profiler_kit.loading.command import next_command
-from profiler_kit.loading.evidence.data_sets import data_set_batches
 from profiler_kit.loading.evidence.input_check import check_batch
+from profiler_kit.loading.evidence.program_inputs import loader_batches
 from profiler_kit.loading.evidence.providers import find_inputs, layer_inputs
 from profiler_kit.loading.evidence.record import Evidence
 from profiler_kit.loading.evidence.subject import Subject
@@ -99,7 +99,7 @@ def _find_inputs(subject: Subject, loss_fn: object) -> tuple[Subject, Evidence, 
         failure = error
     candidates: Iterable[Evidence] = [inputs] if inputs is not None else []
     if inputs is None or inputs.strength == "assumed":
-        candidates = chain(data_set_batches(subject), candidates, layer_inputs(subject))
+        candidates = chain(loader_batches(subject), candidates, layer_inputs(subject))
     with_step = find_lightning_step(model, candidates, spec.seed, subject.device)
     if with_step is not None:
         model.__class__ = as_step(kind)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from profiler_kit.loading.command import next_command
+from profiler_kit.loading.data_path.values import UNKNOWN
 from profiler_kit.loading.evidence.announcements import announcement, input_note
 from profiler_kit.loading.evidence.input_check import input_texts, named_texts
 from profiler_kit.loading.evidence.record import Evidence
@@ -23,13 +24,13 @@ from profiler_kit.loading.program.model_use import ModelCall
 from profiler_kit.loading.program.places import place_of
 from profiler_kit.loading.program.programs import TEST, TRAINING, TRIAL, in_program_order, is_program, program_rank
 from profiler_kit.loading.scripts.execution import EvaluationError
+from profiler_kit.loading.scripts.source import Source
 from profiler_kit.meta.batch import Batch, map_batch
 from profiler_kit.meta.copies import meta_copy
 from profiler_kit.records.notes import Choice
 
 MAX_CALLS: Final = 12  # calls that are evaluated in one document
 MAX_ELEMENTS: Final = 1 << 28  # of an input; a larger one is not an example
-UNKNOWN: Final = object()
 _PLAIN: Final = (int, float, bool, str, type(None), np.ndarray)
 
 
@@ -111,11 +112,18 @@ def value_of(
     subject: Subject, document: Document, node: ast.expr, bindings: Mapping[str, Any], at: ast.expr | None = None
 ) -> Any:
     """The value of an expression of `document`, or of a new one at the place of the node `at`; `UNKNOWN` if it has none."""
+    assert subject.source is not None
+    return value_at(subject.source, document, node, bindings, at)
+
+
+def value_at(
+    source: Source, document: Document, node: ast.expr, bindings: Mapping[str, Any], at: ast.expr | None = None
+) -> Any:
+    """`value_of`, of the documents of `source`."""
     if isinstance(node, ast.Constant):
         return node.value
-    assert subject.source is not None
     try:
-        return subject.source.evaluator.value(place_of(document, at or node), node, bindings)
+        return source.evaluator.value(place_of(document, at or node), node, bindings)
     except (EvaluationError, KeyError):
         return UNKNOWN  # other evidence follows
 

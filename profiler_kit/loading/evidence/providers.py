@@ -14,9 +14,9 @@ from torch import Tensor
 from profiler_kit.errors import TargetError
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.evidence.announcements import NO_GUESS_HINT, announcement, choice_of, input_note
-from profiler_kit.loading.evidence.data_sets import from_data_set
 from profiler_kit.loading.evidence.input_check import input_texts, named_texts
 from profiler_kit.loading.evidence.model_calls import from_model_call
+from profiler_kit.loading.evidence.program_inputs import from_programs
 from profiler_kit.loading.evidence.record import Evidence, Provider
 from profiler_kit.loading.evidence.recorded_run import from_run
 from profiler_kit.loading.evidence.stated import from_caller, from_example, from_loader, from_options, from_recipe
@@ -122,8 +122,8 @@ PROVIDERS: Final[tuple[Provider, ...]] = (
     from_recipe,  # the configuration of a model zoo
     from_earlier_search,
     from_example,  # inputs returned with the model, example_inputs, example_input_array
+    from_programs,  # the data that a training loop passes
     from_model_call,  # a call of the model in a script, a README or a docstring
-    from_data_set,  # the data set that a training loop loads
     from_search,  # on meta tensors; raises an error if nothing runs
 )
 

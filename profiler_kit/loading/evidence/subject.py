@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,7 @@ from profiler_kit.errors import TargetError, UsageError
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.hyperparameters import program_options
 from profiler_kit.loading.command import next_command
+from profiler_kit.loading.data_path.values import Array
 from profiler_kit.loading.evidence.announcements import input_note
 from profiler_kit.loading.evidence.loader import Loader
 from profiler_kit.loading.input_search.layers import first_embedding
@@ -184,13 +185,13 @@ class Subject:
         with user_code(folders, name), seeded(self.spec.seed), isolated(session, lambda note: None):
             yield
 
-    def guess(self, start: tuple[InputText, ...] = ()) -> InputGuess | NoGuess | None:
-        """The result of a search that begins with `start`; None for a model that cannot be copied to meta."""
+    def guess(self, known: Mapping[str, Array] | None = None) -> InputGuess | NoGuess | None:
+        """The result of a search that begins with `known` sizes; None for a model that cannot be copied to meta."""
         arguments = self.candidate.bound if self.candidate is not None else {}
         try:
             model = self.model if is_all_meta(self.model) else meta_copy(self.model)
             with self.user_code("the search for inputs"):
-                return search_inputs(model, arguments, options=self.options, seed=self.spec.seed, start=start)
+                return search_inputs(model, arguments, options=self.options, seed=self.spec.seed, known=known)
         except TargetError:
             return None
 

@@ -104,7 +104,7 @@ def _loaders(document: Document) -> Iterator[tuple[Document, ast.Call, ast.expr]
     for owner in (document, *data_modules(document)):
         sizes = [(call, size) for call in calls_in(owner.tree) if (size := _size(call)) is not None]
         sizes.sort(key=lambda pair: last_name(pair[0].func) != _LOADER)
-        yield from ((owner, call, size) for call, size in sizes if not _is_of_other_data(owner.tree, call))
+        yield from ((owner, call, size) for call, size in sizes if not is_of_other_data(owner.tree, call))
 
 
 def _size(call: ast.Call) -> ast.expr | None:
@@ -125,8 +125,8 @@ def _unpacked(call: ast.Call) -> ast.expr | None:
     return ast.fix_missing_locations(ast.copy_location(item, mapping))
 
 
-def _is_of_other_data(tree: ast.Module, call: ast.Call) -> bool:
-    """Whether the names around a loader say that its data are for validation or tests, and none that they are for training."""
+def is_of_other_data(tree: ast.Module, call: ast.Call) -> bool:
+    """Whether the names around a loader or a call say that it is for validation or tests, and none that it is for training."""
     names = dotted_names(call)
     for node in ancestors(tree, call):
         if isinstance(node, ast.stmt) and not hasattr(node, "body"):

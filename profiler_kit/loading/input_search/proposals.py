@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 from torch.nn.modules.batchnorm import _NormBase as NormBase
 
+from profiler_kit.loading.data_path.values import Array
 from profiler_kit.loading.input_search.facts import CLIP_FRAMES, CLIP_SIZE, IMAGE_CHANNELS, SIGNAL_LENGTH, Facts
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.roles import Parameter, role_of
@@ -173,6 +174,29 @@ def _items(parameter: Parameter, facts: Facts, model: nn.Module, batch: int) -> 
     return [tuple(replace(part, name=f"{parameter.name}[{index}]") for index, part in enumerate(parts))]
 
 
+def with_known_sizes(name: str, values: list[Value], known: Array, facts: Facts) -> list[Value]:
+    """The values with as many dimensions as `known`, in its sizes where these are known; first one that it states alone."""
+    sizes = known.sizes
+    if sizes is None:
+        return []
+    is_whole = known.dtype in ("int64", "int32")
+    bounds: dict[str, Any] = {"dtype": "int64", "low": 0, "high": facts.rows or 2} if is_whole else {}
+    texts = [value[0] for value in values if len(value) == 1 and value[0].literal is None]
+    same = [text for text in texts if len(text.shape) == len(sizes) and (text.is_whole or not is_whole)]
+    stated = InputText(name=name, shape=tuple(size or 1 for size in sizes), **bounds)
+    if known.dtype in ("bool", "float64"):
+        stated = replace(stated, dtype=known.dtype)
+    if None not in sizes[1:]:
+        same.insert(0, stated)
+    elif not same and is_whole:
+        same = [replace(stated, shape=tuple(size or facts.sequence_length for size in sizes))]
+    merged = (
+        replace(text, shape=tuple(b if b is not None else a for a, b in zip(text.shape, sizes, strict=True)))
+        for text in same
+    )
+    return [(text,) for text in dict.fromkeys(merged)]
+
+
 def as_list(text: InputText, count: int) -> Value:
     """A list of `count` tensors like `text`."""
     return tuple(replace(text, name=f"{text.parameter}[{index}]") for index in range(count))
@@ -220,7 +244,8 @@ def _single(name: str, role: Role, facts: Facts, batch: int) -> list[InputText]:
         case Role.EDGES:
             return [InputText(name=name, shape=(2, EDGES), dtype="int64", low=0, high=NODES), *data]
         case Role.INTEGER:
-            numbers = [InputText(name=name, shape=(), literal=text) for text in ("1", "16", str(length))]
+            values = (str(length), "1", "16") if is_concept(name, "length") else ("1", "16", str(length))
+            numbers = [InputText(name=name, shape=(), literal=text) for text in values]
             return [*numbers, ids, *data]
         case Role.NUMBER:
             return [InputText(name=name, shape=(), literal="0.5"), InputText(name=name, shape=(batch, 1)), *data]

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
+from profiler_kit.loading.data_path.values import Array
 from profiler_kit.loading.input_search.facts import Facts, facts_of
 from profiler_kit.loading.input_search.meta_run import MetaRunner
 from profiler_kit.loading.input_search.mismatches import SizeMismatch, mismatches
@@ -33,7 +34,7 @@ from profiler_kit.loading.input_search.outcomes import (
     plain_failure,
 )
 from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, as_containers
-from profiler_kit.loading.input_search.proposals import Value, proposals
+from profiler_kit.loading.input_search.proposals import Value, proposals, with_known_sizes
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
 from profiler_kit.loading.input_search.roles import Parameter, forward_parameters
@@ -61,22 +62,31 @@ def search_inputs(
     options: Mapping[str, Any] | None = None,
     seed: int = 0,
     start: tuple[InputText, ...] = (),
+    known: Mapping[str, Array] | None = None,
     corrects: bool = False,
     max_trials: int = MAX_TRIALS,
 ) -> InputGuess | NoGuess:
     """Search inputs for `model`, which is on the meta device and does not change.
 
-    `arguments` are those of its constructor, by name; `options` are those of programs that build it. `start` are named inputs to
-    begin with, such as an image of the data set that a training script loads. With `corrects`, they are inputs that failed, and
-    the search changes them as little as possible.
+    `arguments` are those of its constructor, by name; `options` are those of programs that build it. `known` is what programs say
+    about the parameters: some of their sizes. `start` are named inputs to begin with. With `corrects`, these are inputs that
+    failed, and the search changes them as little as possible.
     """
-    parameters = forward_parameters(model, frozenset(text.parameter or "" for text in start))
+    known = known or {}
+    parameters = forward_parameters(model, frozenset((*(text.parameter or "" for text in start), *known)))
     facts = facts_of(model, arguments, options)
     best: NoGuess | None = None
     trials = 0
     for needs_batch in (True, False):
         search = _Search(
-            model, parameters, facts, seed, needs_batch=needs_batch, corrects=corrects, max_trials=max_trials
+            model,
+            parameters,
+            facts,
+            seed,
+            known=known,
+            needs_batch=needs_batch,
+            corrects=corrects,
+            max_trials=max_trials,
         )
         result = search.run(start)
         trials += result.trials
@@ -98,12 +108,14 @@ class _Search(Solver[State, Outcome, Failure]):
         facts: Facts,
         seed: int,
         *,
+        known: Mapping[str, Array],
         needs_batch: bool,
         corrects: bool,
         max_trials: int,
     ) -> None:
         super().__init__(max_trials=max_trials, seconds=MAX_SECONDS)
         self._corrects = corrects
+        self._known = known
         self._parameters = parameters
         self._required = tuple(parameter for parameter in parameters if not parameter.is_optional)
         self._facts = facts
@@ -182,6 +194,8 @@ class _Search(Solver[State, Outcome, Failure]):
         choices: list[list[Value]] = []
         for parameter in self._required:
             values = proposals(parameter, self._required, self._facts, self._model)
+            if parameter.name in self._known:
+                values = [*with_known_sizes(parameter.name, values, self._known[parameter.name], self._facts), *values]
             if parameter.name in by_name:
                 values.insert(0, by_name[parameter.name])
             choices.append(values)
