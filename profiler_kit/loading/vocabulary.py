@@ -100,7 +100,6 @@ LABELS: Final = (
 # Where several rows have a word of a name of an input, the first row decides. Spellings of arguments are in one row each.
 CONCEPTS: Final[tuple[Concept, ...]] = (
     Concept(name="mask", role=Role.MASK, inputs="mask masks"),
-    Concept(name="largest", role=Role.INTEGER, inputs="max maximum"),
     Concept(name="length", usual=128, role=Role.LENGTHS, inputs="lengths lens seqlens xlens",
             arguments="block size, context len|size, num ctx, ctx len, max seq len, seq len, num position|positions, "
                       "max position embeddings, max len, num tokens per seq, bptt, pad size, max seq, max position|positions, "

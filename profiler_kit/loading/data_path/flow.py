@@ -64,6 +64,7 @@ MAX_CALLERS: Final = 3
 MAX_PARTS: Final = 16  # of a tuple that a comprehension changes one by one
 MAX_BINDINGS: Final = 3  # assignments of one name that are followed until one gives a value
 _BATCHES: Final = "DataLoader"
+_ADDS: Final = ("append", "extend")
 _LOOPS: Final = ("enumerate", "zip")
 _OPERATORS: Final[Mapping[type[ast.AST], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -336,14 +337,15 @@ class Flow:
     def _collected(self, name: str, frame: Frame) -> Any:
         """A list that begins empty, with the items that its scope appends: ``frames.append(image)``."""
         scope: ast.AST = frame.function if frame.function is not None else frame.document.tree
-        for call in walk_scope(scope):
-            if isinstance(call, ast.Call) and last_name(call.func) == "append" and call.args:
-                assert isinstance(call.func, ast.Attribute)
-                if dotted_name(call.func.value) == name:
-                    item = self.value(call.args[0], frame)
-                    if known(item):
-                        return Listing(item=item, length=self._trips(call, scope, frame))
+        for call in _additions(scope, name):
+            item = self._added(call, frame)
+            if known(item):
+                return Listing(item=item, length=self._trips(call, scope, frame))
         return Listing(item=UNKNOWN)
+
+    def _added(self, call: ast.Call, frame: Frame) -> Any:
+        item = self.value(call.args[0], frame)
+        return items_in(self._as_listing(item)) if last_name(call.func) == "extend" else item
 
     def _trips(self, node: ast.AST, scope: ast.AST, frame: Frame) -> int | None:
         """How often the loops around `node` in its scope run it."""
@@ -502,11 +504,8 @@ class Flow:
     def _collected_attribute(self, document: Document, node: ast.ClassDef, owner: Instance, name: str) -> Any:
         for method in (m for m in node.body if isinstance(m, FunctionNode)):
             instance = _instance_name(method)
-            for call in walk_scope(method):
-                if isinstance(call, ast.Call) and last_name(call.func) == "append" and call.args:
-                    assert isinstance(call.func, ast.Attribute)
-                    if dotted_name(call.func.value) == f"{instance}.{name}":
-                        return Listing(item=self.value(call.args[0], self._method_frame(document, method, owner)))
+            for call in _additions(method, f"{instance}.{name}"):
+                return Listing(item=self._added(call, self._method_frame(document, method, owner)))
         return UNKNOWN
 
     def _method_frame(self, document: Document, method: FunctionNode, owner: Instance) -> Frame:
@@ -697,6 +696,8 @@ class Flow:
         if name == "len" and node.args:
             length = _length(self.value(node.args[0], frame))
             return length if length is not None else UNKNOWN
+        if name in ("deque", "list") and not node.args:
+            return ()
         if name == "getattr" and len(node.args) > 1:
             return self._member(node.args[0], self.value(node.args[1], frame), frame)
         if name in ("next", "choice") and node.args:
@@ -1008,6 +1009,14 @@ def _bindings_of(scope: ast.AST) -> dict[str, list[_Binding]]:
 
     visit(getattr(scope, "body", []) if isinstance(getattr(scope, "body", None), list) else [], ())
     return found
+
+
+def _additions(scope: ast.AST, name: str) -> Iterator[ast.Call]:
+    """The calls in `scope` that add items to the list `name`."""
+    calls = (
+        node for node in walk_scope(scope) if isinstance(node, ast.Call) and last_name(node.func) in _ADDS and node.args
+    )
+    yield from (call for call in calls if dotted_name(getattr(call.func, "value", call)) == name)
 
 
 def _chain(frame: Frame) -> Iterator[Frame]:

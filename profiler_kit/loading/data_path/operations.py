@@ -18,6 +18,7 @@ from profiler_kit.loading.data_path.values import (
     Size,
     Transform,
     as_array,
+    items_in,
     sizes_of,
     whole,
 )
@@ -452,6 +453,13 @@ def _splits(arguments: Arguments) -> Any:
     return tuple(part for part in cut for _ in range(2))
 
 
+def _sampled(arguments: Arguments) -> Any:
+    """``random.sample(memory, 32)``: so many of the items."""
+    if arguments.is_method and not isinstance(arguments.owner, Listing):
+        return UNKNOWN
+    return Listing(item=items_in(arguments.get(0, "population")), length=whole(arguments.get(1, "k")))
+
+
 def _first(arguments: Arguments) -> Any:
     return arguments.get(0)
 
@@ -514,7 +522,8 @@ _ROWS: Final[tuple[tuple[str, Operation], ...]] = (
     ("cat concatenate concat hstack vstack", _concatenate),
     ("pad_sequence", _padded),
     ("train_test_split", _splits),
-    ("tqdm trange_of iter cycle list tuple sorted sample shuffle reversed deque prepare prepare_data_loader choices set", _first),
+    ("sample choices", _sampled),
+    ("tqdm trange_of iter cycle list tuple sorted shuffle reversed deque prepare prepare_data_loader set", _first),
 )  # fmt: skip
 OPERATIONS: Final[dict[str, Operation]] = {
     **{name: operation for names, operation in _ROWS for name in names.split()},
@@ -572,10 +581,9 @@ def data_set(name: str, arguments: Arguments) -> Listing:
     channels, height, width = IMAGES[name]
     picture: Any = Array(sizes=(height, width, channels), is_picture=True)
     change = arguments.get(None, "transform", default=None)
-    if isinstance(change, Transform):
-        picture = change.apply(picture)
-    elif change is None:
+    if change is not None and not isinstance(change, Transform):
+        return Listing(item=(UNKNOWN, 0))  # transformed in a way that the text does not show
+    picture = change.apply(picture) if change is not None else picture
+    if isinstance(picture, Array) and picture.is_picture:
         picture = _to_tensor(picture, (), arguments)
-    if isinstance(picture, Array) and picture.is_picture:  # transformed in a way that the text does not show
-        picture = UNKNOWN
     return Listing(item=(picture, 0))

@@ -28,7 +28,7 @@ from profiler_kit.loading.inputs import InputText
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.model_use import ModelCall, trains
 from profiler_kit.loading.program.names import calls_in, last_name
-from profiler_kit.loading.program.places import place_of
+from profiler_kit.loading.program.places import ancestors, place_of
 from profiler_kit.loading.scripts.source import Source
 from profiler_kit.records.notes import Choice
 
@@ -109,10 +109,12 @@ def _evidence(subject: Subject, guess: InputGuess, passed: Passed) -> Evidence:
 
 
 def _programs(subject: Subject) -> tuple[Document, ...]:
-    """The programs that train the model: the one that builds it first, tests last."""
+    """The programs of the model: those that train it first, of them the one that builds it, and tests last."""
     site = subject.candidate.site if subject.candidate is not None else None
-    documents = [d for d in subject.documents if d.kind in ("target", "importer") and trains(d.tree)]
-    return tuple(sorted(documents, key=lambda d: (d.is_test, site is None or site.document is not d)))
+    documents = [d for d in subject.documents if d.kind in ("target", "importer")]
+    return tuple(
+        sorted(documents, key=lambda d: (d.is_test, not trains(d.tree), site is None or site.document is not d))
+    )
 
 
 @lru_cache(maxsize=2)  # each trial of other arguments has a subject of its own
@@ -129,7 +131,12 @@ def _passed_by_programs(subject: Subject) -> Iterator[Passed]:
         return
     flow = _flow(subject.documents, subject.source)
     size = None
-    calls = [call for document in _programs(subject) for call in subject.use.calls(document) if call.kind == "forward"]
+    calls = [
+        call
+        for document in _programs(subject)
+        for call in subject.use.calls(document)
+        if call.kind == "forward" and (trains(document.tree) or _is_in_loop(call))
+    ]
     calls.sort(key=lambda call: (not _is_in_step(call), is_of_other_data(call.document.tree, call.call)))
     for call in calls[:MAX_CALLS]:
         values = _values(subject, flow, call)
@@ -138,7 +145,7 @@ def _passed_by_programs(subject: Subject) -> Iterator[Passed]:
             continue
         if size is None:
             stated = training_batch(subject)
-            size = stated.size if stated is not None else 1
+            size = stated.size if stated is not None else 0
         yield Passed(call=call, arrays={name: _in_batch(array, size) for name, array in arrays.items()})
 
 
@@ -148,9 +155,14 @@ def _is_in_step(call: ModelCall) -> bool:
     return any(last_name(other.func) == "backward" for other in calls_in(scope))
 
 
+def _is_in_loop(call: ModelCall) -> bool:
+    """Whether a loop goes through the data of the call, so that it is no trial."""
+    return any(isinstance(node, ast.For) for node in ancestors(call.document.tree, call.call))
+
+
 def _in_batch(array: Array, size: int) -> Array:
     sizes = array.sizes or ()
-    return replace(array, sizes=(sizes[0] if sizes[0] is not None else size, *sizes[1:]))
+    return replace(array, sizes=(sizes[0] or size or None, *sizes[1:]))
 
 
 def _values(subject: Subject, flow: Flow, call: ModelCall) -> dict[str, Any]:
@@ -173,9 +185,7 @@ def loader_batches(subject: Subject) -> Iterator[Evidence]:
     stated = training_batch(subject)
     with subject.user_code("the search for inputs"):
         flow = _flow(subject.documents, subject.source)
-        documents = (
-            d for document in (_programs(subject) or subject.documents) for d in (document, *data_modules(document))
-        )
+        documents = (d for document in _programs(subject) for d in (document, *data_modules(document)))
         found = [
             (array, document.at(call.lineno))
             for document in documents
@@ -183,7 +193,7 @@ def loader_batches(subject: Subject) -> Iterator[Evidence]:
             if (array := _first_array(batch)) is not None and array.sizes and None not in array.sizes[1:]
         ]
     for array, where in found[:MAX_LOADERS]:
-        sizes = _in_batch(array, stated.size if stated is not None else 1).sizes or ()
+        sizes = _in_batch(array, stated.size if stated is not None else 0).sizes or ()
         text = InputText(shape=tuple(size or 1 for size in sizes), dtype=array.dtype)
         note = input_note(f"{text}, from the loader at {where}")
         yield Evidence(

@@ -113,6 +113,8 @@ def _size(call: ast.Call) -> ast.expr | None:
         return None
     named = next((word.value for word in call.keywords if word.arg and is_concept(word.arg, "batch size")), None)
     is_loader = last_name(call.func) == _LOADER
+    passed = (value for value in call.args if is_concept(last_name(value), "batch size"))  # sample(memory, batch_size)
+    named = named or next(passed, None)
     return named or (argument(call, "batch_size", 1) if is_loader else None) or (_unpacked(call) if is_loader else None)
 
 

@@ -244,8 +244,7 @@ def _single(name: str, role: Role, facts: Facts, batch: int) -> list[InputText]:
         case Role.EDGES:
             return [InputText(name=name, shape=(2, EDGES), dtype="int64", low=0, high=NODES), *data]
         case Role.INTEGER:
-            values = (str(length), "1", "16") if is_concept(name, "length") else ("1", "16", str(length))
-            numbers = [InputText(name=name, shape=(), literal=text) for text in values]
+            numbers = [InputText(name=name, shape=(), literal=text) for text in ("1", "16", str(length))]
             return [*numbers, ids, *data]
         case Role.NUMBER:
             return [InputText(name=name, shape=(), literal="0.5"), InputText(name=name, shape=(batch, 1)), *data]
