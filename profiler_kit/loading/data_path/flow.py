@@ -651,9 +651,9 @@ class Flow:
         kind = type(node.ops[0])
         if kind in (ast.Is, ast.IsNot) and right is None and known(left):
             return (left is None) is (kind is ast.Is)
-        if kind in (ast.In, ast.NotIn) and _is_plain(left) and isinstance(right, (tuple, str, dict)):
+        if kind is ast.In and _is_plain(left) and isinstance(right, (tuple, str, dict)):
             is_comparable = isinstance(left, str) if isinstance(right, str) else all(map(_is_plain, right))
-            return (left in right) is (kind is ast.In) if is_comparable else UNKNOWN
+            return left in right if is_comparable else UNKNOWN
         return self._combined(kind, left, right)
 
     def _boolean(self, node: ast.BoolOp, frame: Frame) -> Any:
