@@ -32,7 +32,7 @@ from profiler_kit.loading.program.places import ancestors, place_of
 from profiler_kit.loading.scripts.source import Source
 from profiler_kit.records.notes import Choice
 
-MAX_CALLS: Final = 4  # calls of the model that are followed
+MAX_CALLS: Final = 12  # calls of the model that are followed, as long as the time of the data path lasts
 MAX_LOADERS: Final = 3
 
 
@@ -138,7 +138,8 @@ def _passed_by_programs(subject: Subject) -> Iterator[Passed]:
         if call.kind == "forward" and (trains(document.tree) or _is_in_loop(call))
     ]
     calls.sort(key=lambda call: (not _is_in_step(call), is_of_other_data(call.document.tree, call.call)))
-    for call in calls[:MAX_CALLS]:
+    by_function = {_scope(call): call for call in reversed(calls)}  # the first of each function
+    for call in [call for call in calls if by_function[_scope(call)] is call][:MAX_CALLS]:
         values = _values(subject, flow, call)
         arrays = {name: value for name, value in values.items() if isinstance(value, Array) and value.sizes}
         if not any(set(array.sizes or ()) - {None} for array in arrays.values()):
@@ -151,8 +152,11 @@ def _passed_by_programs(subject: Subject) -> Iterator[Passed]:
 
 def _is_in_step(call: ModelCall) -> bool:
     """Whether the function around the call computes gradients, so that it is a training step and not a validation."""
-    scope = next(iter(place_of(call.document, call.call).scopes[::-1]), call.document.tree)
-    return any(last_name(other.func) == "backward" for other in calls_in(scope))
+    return any(last_name(other.func) == "backward" for other in calls_in(_scope(call)))
+
+
+def _scope(call: ModelCall) -> ast.AST:
+    return next(iter(place_of(call.document, call.call).scopes[::-1]), call.document.tree)
 
 
 def _is_in_loop(call: ModelCall) -> bool:
