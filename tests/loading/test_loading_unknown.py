@@ -141,3 +141,14 @@ class Net(nn.Module):
     target = load_text(write, text)
     assert type(target.model.layer.in_features) is int
     assert target.info.confidence.arguments == "assumed"
+
+
+def test_a_required_option_of_the_script_that_is_no_argument_keeps_its_call(write: Write) -> None:
+    script = (
+        "import argparse\nimport torch\nfrom net import Net\nparser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--images-dir', required=True)\nparser.add_argument('--breadth', type=int, default=24)\n"
+        "args = parser.parse_args()\nmodel = Net(args)\nmodel(torch.rand(4, 24)).sum().backward()\n"
+    )
+    net = NESTED.replace("part = config.model.tower", "part, rungs = config, 8").replace("part.rungs", "rungs")
+    write({"train.py": script})
+    assert [layer.in_features for layer in load_text(write, net).model.layers] == [24] * 3

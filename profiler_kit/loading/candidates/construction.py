@@ -236,7 +236,9 @@ class Construction:
                     learn_from(cause)
             finally:
                 hook.remove()
-        found = tuple(learned_values(learned, candidate.name, self.binder.evaluator.session.target))
+        values = learned_values(learned, candidate.name, self.binder.evaluator.session.target)
+        known = {(assumption.kind, assumption.name) for assumption in binder.assumptions}
+        found = tuple(value for value in values if (value.kind, value.name) not in known)
         if failure is not None or found:
             failure = failure or TargetError(f"{candidate.name}() has arguments that nothing states", where=where)
             progress = (registered, -1 if found else 0)
