@@ -38,6 +38,7 @@ from profiler_kit.loading.data_path.values import (
     joined,
     known,
     whole,
+    with_item,
 )
 from profiler_kit.loading.program.callees import calls_of
 from profiler_kit.loading.program.documents import Document
@@ -283,12 +284,14 @@ class Flow:
                 if bindings
                 else UNKNOWN
             )
-            if known(value):
+            if not known(value) and node.id in scope.bound:
+                value = scope.bound[node.id]
+            elif not known(value) and is_parameter:
+                value = self._parameter(node.id, scope)
+            if items := self._scope_bindings(scope).get(_items_of(node.id)):
+                value = self._with_items(value, node, items, scope)
+            if known(value) or is_parameter or node.id in scope.bound:
                 return value
-            if node.id in scope.bound:
-                return scope.bound[node.id]
-            if is_parameter:
-                return self._parameter(node.id, scope)
             if bindings and scope.function is not None:
                 return UNKNOWN
             scope = scope.outer
@@ -323,6 +326,22 @@ class Flow:
             if value is not None and not any(True for _ in binding.tests(around)):
                 return UNKNOWN  # it replaces the earlier ones
         return UNKNOWN
+
+    def _with_items(self, value: Any, node: ast.Name, items: list[_Binding], frame: Frame) -> Any:
+        """`value` with the items that are assigned before `node`: a sample whose image is transformed, a pair of images."""
+        is_inside = any(part is node for part in walk_scope(frame.function)) if frame.function is not None else True
+        line = (node.lineno, node.col_offset) if is_inside and hasattr(node, "lineno") else (1 << 30, 0)
+        for item in items:
+            if item.position >= line or item.key is None or node in all_nodes(item.value):
+                continue
+            if any(self.truth(test, frame) is (not wanted) for test, wanted in item.tests(set())):
+                continue
+            key, new = self.value(item.key, frame), self.value(item.value, frame)
+            for index in item.path:
+                new = item_of(new, index)
+            if known(new):
+                value = with_item(value, key, new)
+        return value
 
     def _bound_value(self, name: str, binding: _Binding, frame: Frame) -> Any:
         value = self.value(binding.value, frame)
@@ -797,7 +816,7 @@ class Flow:
                 return UNKNOWN
             return OPERATIONS[name](arguments)
         if name[:1].isupper() and self._is_library(node.func, frame):
-            return transform(name, arguments)
+            return transform(name, arguments, self._apply)
         return UNKNOWN
 
     def _converted(self, name: str, arguments: Arguments) -> Any:
@@ -944,6 +963,8 @@ class _Class:
 class _Binding:
     """An assignment of a name: `path` are the indices of ``a, b = value``; `is_item` if a loop assigns it.
 
+    With a `key`, an assignment of one item of it: ``sample["image"] = value``.
+
     `conditions` are the ``if`` statements around it, the innermost first, with whether it is in their first branch.
     """
 
@@ -952,6 +973,7 @@ class _Binding:
     path: tuple[int, ...] = ()
     is_item: bool = False
     conditions: tuple[tuple[ast.If, bool], ...] = ()
+    key: ast.expr | None = None
 
     @property
     def around(self) -> frozenset[ast.AST]:
@@ -986,6 +1008,10 @@ def _bindings_of(scope: ast.AST) -> dict[str, list[_Binding]]:
             )
             binding = _Binding(value, position, path, is_item, conditions)
             found.setdefault(target.id, []).append(binding)
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            position = target.end_lineno or 0, target.end_col_offset or 0
+            binding = _Binding(value, position, path, is_item, conditions, target.slice)
+            found.setdefault(_items_of(target.value.id), []).append(binding)
         elif isinstance(target, (ast.Tuple, ast.List)) and not any(isinstance(e, ast.Starred) for e in target.elts):
             for index, element in enumerate(target.elts):
                 add(element, value, conditions, is_item=is_item, path=(*path, index))
@@ -1009,6 +1035,11 @@ def _bindings_of(scope: ast.AST) -> dict[str, list[_Binding]]:
 
     visit(getattr(scope, "body", []) if isinstance(getattr(scope, "body", None), list) else [], ())
     return found
+
+
+def _items_of(name: str) -> str:
+    """The key of `_bindings_of` for assignments to items of the variable `name`."""
+    return f"{name}[]"
 
 
 def _additions(scope: ast.AST, name: str) -> Iterator[ast.Call]:

@@ -19,6 +19,7 @@ from profiler_kit.loading.data_path.values import (
     Transform,
     as_array,
     items_in,
+    known,
     sizes_of,
     whole,
 )
@@ -542,10 +543,13 @@ _TRANSFORMS: Final[tuple[tuple[str, Callable[[Array, tuple[Any, ...], Arguments]
 TRANSFORMS: Final = {name: change for names, change in _TRANSFORMS for name in names.split()}
 
 
-def transform(name: str, arguments: Arguments) -> Transform:
-    """The transform that the class `name` makes: a change of sizes, a composition, or one that keeps them."""
+def transform(name: str, arguments: Arguments, call: Callable[[Any, Arguments], Any]) -> Transform:
+    """The transform that the class `name` makes: a change of sizes, a composition, or one that keeps them.
+
+    `call(part, arguments)` is the value of a call of an object or a function of the program.
+    """
     if name in ("Compose", "Sequential"):
-        return composition(arguments.get(0, "transforms"))
+        return composition(arguments.get(0, "transforms"), call)
     change = TRANSFORMS.get(name)
     if change is None:
         return Transform(apply=lambda array: array)
@@ -565,12 +569,15 @@ def transform(name: str, arguments: Arguments) -> Transform:
     return Transform(apply=apply)
 
 
-def composition(parts: Any) -> Transform:
-    """The transforms `parts` one after the other; what is no known transform keeps the sizes."""
+def composition(parts: Any, call: Callable[[Any, Arguments], Any]) -> Transform:
+    """The transforms `parts` one after the other; one of which the result is unknown keeps the sizes."""
 
     def apply(array: Any) -> Any:
         for part in parts if isinstance(parts, tuple) else ():
-            array = part.apply(array) if isinstance(part, Transform) else array
+            if isinstance(part, Transform):
+                array = part.apply(array)
+            elif known(changed := call(part, Arguments(positional=(array,)))):
+                array = changed
         return array
 
     return Transform(apply=apply)

@@ -134,6 +134,16 @@ def item_of(value: Any, index: Any = 0) -> Any:
     return UNKNOWN
 
 
+def with_item(value: Any, index: Any, item: Any) -> Any:
+    """`value` after ``value[index] = item``. A value that is not known is a dictionary, if the index is a key."""
+    if isinstance(value, tuple) and type(index) is int and -len(value) <= index < len(value):
+        place = index % len(value)
+        return (*value[:place], item, *value[place + 1 :])
+    if isinstance(index, str) and (isinstance(value, Mapping) or not known(value)):
+        return {**(value if known(value) else {}), index: item}
+    return replace(value, item=item) if isinstance(value, Listing) and type(index) is int else value
+
+
 def items_in(value: Any) -> Any:
     """What a loop over `value` gives."""
     if isinstance(value, Listing):
