@@ -205,6 +205,6 @@ def _side(report: Report, label: str) -> Side:
         inputs=target.inputs,
         samples=next((tensor.shape[0] for tensor in target.inputs if tensor.shape), None),
         device=(environment.device_name or environment.device) if environment is not None else "",
-        created=report.created,
+        created=report.created[:10],
         tool=f"{report.tool.name} {report.tool.version}",
     )

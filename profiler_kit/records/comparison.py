@@ -43,7 +43,8 @@ class Side:
 
     - `label`: its name in sentences; the two sides always have different labels.
     - `samples`: the batch size, which is the leading dimension of the first input; None without inputs.
-    - `device`: that of the baseline; `created`, `tool`: the report's date and program. Empty in files of earlier versions.
+    - `device`: that of the baseline; `created`, `tool`: the date of the report (``2026-11-28``) and its program. Empty in files
+      of earlier versions.
     """
 
     label: str

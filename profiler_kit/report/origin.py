@@ -25,5 +25,5 @@ def origin(device: str, created: str, tool: Tool) -> str:
 def origin_of_sides(comparison: Comparison) -> str:
     """Devices, dates and versions of both sides in one line, each once."""
     sides = (comparison.a, comparison.b)
-    parts = ([side.device for side in sides], [side.created[:10] for side in sides], [side.tool for side in sides])
+    parts = ([side.device for side in sides], [side.created for side in sides], [side.tool for side in sides])
     return " · ".join(" and ".join(dict.fromkeys(filter(None, part))) for part in parts if any(part))

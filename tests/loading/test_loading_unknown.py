@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from profiler_kit.loading import load
-from profiler_kit.loading.candidates.unknown import GENERIC_SIZE, Unknown, learn_from, learning, plain_value
+from profiler_kit.loading.candidates.unknown import GENERIC_SIZE, Unknown, learn_from, learning, plain_value, settle
 from profiler_kit.loading.model import Target
 from profiler_kit.records.target import TargetSpec
 
@@ -55,6 +55,17 @@ def test_the_first_use_decides():
     assert unknown + 1 == GENERIC_SIZE + 1
     assert unknown  # not a switch any more
     assert plain_value(unknown) == GENERIC_SIZE
+
+
+def test_a_built_model_keeps_no_unknown_values() -> None:
+    width, sizes = Unknown(("width",)), Unknown(("sizes",))
+    model = nn.Sequential(nn.Linear(width, 3), nn.Conv2d(1, 2, 3))
+    model[1].padding = (sizes[0] + 0, sizes[1])
+    model.options = {"width": width, "names": ["a"]}
+    settle(model)
+    assert (type(model[0].in_features), model[0].in_features) == (int, GENERIC_SIZE)
+    assert not any(isinstance(part, Unknown) for part in (*model[1].padding, *model.options.values()))
+    assert model.options == {"width": GENERIC_SIZE, "names": ["a"]}
 
 
 def test_an_error_about_types_shows_a_size():

@@ -292,7 +292,7 @@ def test_the_page_on_targets_shows_what_the_tool_announces(folder: Path, capfd: 
     (announced,) = [block["body"] for block in FENCE.finditer(text) if block["body"].startswith("- model:")]
     assert main(["count", "train.py", "-f", "markdown"]) == 0
     written = capfd.readouterr().out
-    assert [line for line in announced.splitlines() if line.removeprefix("- ") not in written] == []
+    assert [line for line in announced.splitlines() if line.removeprefix("- ") not in written] == [], written
 
 
 def test_the_tutorial_on_the_gate_shows_what_check_prints(

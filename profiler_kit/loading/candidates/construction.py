@@ -34,7 +34,7 @@ from profiler_kit.loading.candidates.building import (
 from profiler_kit.loading.candidates.candidate import Candidate
 from profiler_kit.loading.candidates.signatures import MissingArgumentsError, missing_arguments
 from profiler_kit.loading.candidates.sourced import numbers_in
-from profiler_kit.loading.candidates.unknown import GENERIC_SIZE, learn_from, learning
+from profiler_kit.loading.candidates.unknown import GENERIC_SIZE, learn_from, learning, settle
 from profiler_kit.loading.command import next_command
 from profiler_kit.loading.forms import BuiltModel
 from profiler_kit.loading.program.names import used_names
@@ -243,6 +243,7 @@ class Construction:
             failure = failure or TargetError(f"{candidate.name}() has arguments that nothing states", where=where)
             progress = (registered, -1 if found else 0)
             return BuildFailure(error=failure, arguments=bound, progress=progress, learned=found)
+        settle(built.model)
         decision = Decision(
             source=self.source, candidate=candidate, arguments=bound, model=built.model, ranked=self.ranked,
             failures=tuple(self.failures),

@@ -249,6 +249,30 @@ def plain_value(value: Any) -> Any:
     return {key: plain_value(item) for key, item in value._children.items()} or value._usual
 
 
+def settle(model: nn.Module) -> None:
+    """Give attributes of `model` and its modules that are unknown values, or contain some, the values that their uses showed.
+
+    A layer keeps the sizes that it was made with, and reports are written from them.
+    """
+    for module in model.modules():
+        attributes = vars(module)
+        for name, value in list(attributes.items()):
+            if _has_unknown(value):
+                attributes[name] = _settled(value)
+
+
+def _has_unknown(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return any(map(_has_unknown, value))
+    return isinstance(value, Unknown) or (type(value) is dict and any(map(_has_unknown, value.values())))
+
+
+def _settled(value: Any) -> Any:
+    if type(value) in (tuple, list):
+        return type(value)(map(_settled, value))
+    return {key: _settled(item) for key, item in value.items()} if type(value) is dict else plain_value(value)
+
+
 def learn_from(error: BaseException) -> None:
     """Take the unknown values of the function that raised `error`, because it got no number, for sizes."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)] if isinstance(error, TypeError) else []
