@@ -43,6 +43,8 @@ FILES = {
     "raises.py": net() + "1 / 0\n",
     "exits.py": net() + "import sys\nsys.exit(0)\n",
     "needy.py": net().replace("width=4", "table, rule").replace("(4, width)", "(4, len(open(table).read()) + rule)"),
+    "choice.py": net().replace("width=4", "table, rule").replace("(4, width)", "(4, len(open(table).read()) + rule)")
+    + "class Plain(Net):\n    def __init__(self):\n        nn.Module.__init__(self)\n        self.fc = nn.Linear(4, 4)\n",
     "none.py": net() + "def build():\n    Net()\n",
     "chain.py": HEAD + (
         "class Net(nn.Module):\n"

@@ -51,6 +51,7 @@ ROWS = [
     target("count tools.py", "tools.py: no model", "profiler-kit count"),
     target("count net.py:Nett", "'Nett'", "net.py:Net"),
     target("count needy.py", "needy.py:3: Net() needs table, rule", "define a function get_model()"),
+    target("count choice.py:Net", "choice.py:3: Net() needs table, rule", "run profiler-kit count choice.py:Plain, or define"),
     target("count none.py:build", "none.py:10: build() returned None", "return the module, or (module, inputs)"),
     target("count quits.py", "quits.py:8: the model called sys.exit(0)", "exception"),
     target("analyze quits.py", "quits.py:8: the model called sys.exit(0)", "exception"),
