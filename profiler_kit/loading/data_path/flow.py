@@ -65,6 +65,7 @@ MAX_CALLERS: Final = 3
 MAX_PARTS: Final = 16  # of a tuple that a comprehension changes one by one
 MAX_BINDINGS: Final = 3  # assignments of one name that are followed until one gives a value
 _BATCHES: Final = "DataLoader"
+_AT_END: Final = (1 << 30, 0)  # a place after all others of its file
 _ADDS: Final = ("append", "extend")
 _LOOPS: Final = ("enumerate", "zip")
 _OPERATORS: Final[Mapping[type[ast.AST], Callable[[Any, Any], Any]]] = {
@@ -308,12 +309,12 @@ class Flow:
 
         Else of one after it, in a loop, of a name that is no parameter.
         """
-        is_inside = any(part is node for part in walk_scope(frame.function)) if frame.function is not None else True
-        line = (node.lineno, node.col_offset) if is_inside and hasattr(node, "lineno") else (1 << 30, 0)
+        position = _position_in(frame, node)
+        line = position or _AT_END
         before = [b for b in bindings if b.position < line and node not in all_nodes(b.value)]
         if not is_parameter:
             before = before or [b for b in bindings if node not in all_nodes(b.value)]
-        around = set(ancestors(frame.document.tree, node)) if is_inside and hasattr(node, "lineno") else set()
+        around = set(ancestors(frame.document.tree, node)) if position is not None else set()
         for binding in sorted(before, key=lambda b: b.order(around), reverse=True)[:MAX_BINDINGS]:
             if any(part in around and part not in binding.around for part in binding.siblings):
                 continue  # in the other branch
@@ -329,8 +330,7 @@ class Flow:
 
     def _with_items(self, value: Any, node: ast.Name, items: list[_Binding], frame: Frame) -> Any:
         """`value` with the items that are assigned before `node`: a sample whose image is transformed, a pair of images."""
-        is_inside = any(part is node for part in walk_scope(frame.function)) if frame.function is not None else True
-        line = (node.lineno, node.col_offset) if is_inside and hasattr(node, "lineno") else (1 << 30, 0)
+        line = _position_in(frame, node) or _AT_END
         for item in items:
             if item.position >= line or item.key is None or node in all_nodes(item.value):
                 continue
@@ -1035,6 +1035,12 @@ def _bindings_of(scope: ast.AST) -> dict[str, list[_Binding]]:
 
     visit(getattr(scope, "body", []) if isinstance(getattr(scope, "body", None), list) else [], ())
     return found
+
+
+def _position_in(frame: Frame, node: ast.Name) -> tuple[int, int] | None:
+    """Line and column of `node`; None if it is not in the function of `frame`, or made up."""
+    is_inside = frame.function is None or any(part is node for part in walk_scope(frame.function))
+    return (node.lineno, node.col_offset) if is_inside and hasattr(node, "lineno") else None
 
 
 def _items_of(name: str) -> str:
