@@ -45,6 +45,7 @@ class SimulatedDevice:
     """Times, peaks and errors of configurations, from the factor of each word of their names.
 
     - `times`, `peaks`: factors by word, or by a pair ``a+b`` of words that both occur. `errors`: the error of each word.
+    - `first_steps_s`: by how much the first step with a word is longer.
     - `failures`: the message of each word that fails. `noise`: the relative deviation between processes. `turn_noise`: the same
       between those that take turns in one round.
     - `memory_bytes`: of the device, which limits how many processes exist at the same time.
@@ -56,6 +57,7 @@ class SimulatedDevice:
     times: dict[str, float] = field(default_factory=dict)
     peaks: dict[str, float] = field(default_factory=dict)
     errors: dict[str, float] = field(default_factory=dict)
+    first_steps_s: dict[str, float] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     noise: float = 0.003
     turn_noise: float = 0.003
@@ -72,6 +74,7 @@ class SimulatedDevice:
     started: list[str] = field(default_factory=list)
     visits: list[Visit] = field(default_factory=list)
     compared: list[tuple[str, str]] = field(default_factory=list)
+    ready_s: float = 0.0
     is_running: bool = False  # whether the process that compares configurations exists
     _level: float = 1.0  # how slow the host is during the current round
     generator: random.Random = field(default_factory=lambda: random.Random(1))
@@ -93,8 +96,8 @@ class SimulatedDevice:
         self.compared.append((base.name if base is not None else "", config.name))
         if len(self.compared) == self.interrupt_comparison:
             raise KeyboardInterrupt
-        self.clock_s += 1.0
         words = set(config.name.split("+"))
+        self.clock_s += 1.0 + self._first_step_s(words)
         if self.broken & words:
             return Screened(run=ConfigRun(config=config, failure=Failure(kind="error", message="not beside another")))
         run = self.run(Visit(config=config, budget_s=budget_s))
@@ -107,6 +110,9 @@ class SimulatedDevice:
         ]
         before = self.run(Visit(config=base or config, budget_s=budget_s))
         return Screened(run=run, before_ns=sides[0], after_ns=sides[1], before_samples=before.samples)
+
+    def _first_step_s(self, words: set[str]) -> float:
+        return sum(self.first_steps_s.get(word, 0.0) for word in words)
 
     def _exact_ns(self, config: RunConfig) -> float:
         return self.step_ns * self._factor(self.times, set(config.name.split("+")))
@@ -137,6 +143,7 @@ class SimulatedDevice:
             round_ns=visit.turns.round_ns if visit.turns is not None else None,
             steps_ns=(median, median + 10, median - 10),
             step_ns=Interval(median=median, low=median - 10, high=median + 10),
+            first_step_ns=round(1e9 * self._first_step_s(words)),
             samples=8 * batch,
             peak_allocated_bytes=round(2**30 * self._factor(self.peaks, words)),
             trace=str(visit.trace) if visit.trace is not None and self.has_traces else None,
@@ -168,6 +175,7 @@ class SimulatedDevice:
                 if len(self.started) == self.interrupt_at:
                     raise KeyboardInterrupt
                 self.clock_s += 7.0 if len(self.started) == 1 else 4.0 if visit.checks else 2.5
+                self.clock_s += self._first_step_s(set(visit.config.name.split("+")))
                 yield sweep.FinishedVisit(visit=visit, run=self.run(visit), took_s=1.0, parts_trace=None)
 
     def search(self, folder: Path, options: TuningOptions | None = None) -> Search:

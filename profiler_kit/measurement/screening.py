@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,12 +26,16 @@ MIN_LIMIT_S: Final = 30.0
 
 @dataclass(slots=True, kw_only=True)
 class Screen:
-    """Compares configurations of `spec` in one process, which is replaced if it ends."""
+    """Compares configurations of `spec` in one process, which is replaced if it ends.
+
+    `ready_s`: when the process was ready for its first comparison, on the monotonic clock.
+    """
 
     spec: TargetSpec
     device: str
     baseline: RunConfig
     on_progress: OnProgress
+    ready_s: float = 0.0
     _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _child: process.Child | None = None
     _waits: threading.Event = field(default_factory=threading.Event)
@@ -52,6 +57,7 @@ class Screen:
         child = self._start()
         if not self._waits.is_set():
             child.exits_within(START_UP_S, unless=self._waits.is_set)
+            self.ready_s = time.monotonic()
         self._waits.clear()
         child.send_line(dumps(request, indent=None).strip(), is_last=False)
         child.exits_within(limit_s, unless=self._waits.is_set)

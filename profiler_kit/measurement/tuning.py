@@ -8,7 +8,8 @@ measures both answers again, in fresh processes.
 
 The changes that are usually used together are tried at once first. If that is surely better, it is compared with the same without
 each of them, and those that do not contribute are dropped: most of the gain is found early, and what only helps beside another
-change is found at all.
+change is found at all. Before that, the most promising change with less precision is tried on top of them, so that a search that
+runs out of time has both answers.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ HOPELESS_LOSS: Final = 1.05  # a change whose first process was worse than this 
 FINAL_PASSES: Final = 2  # of the final measurement, for which processes are reserved
 MIN_TUNING_PROCESSES: Final = 8  # the baseline, the screen, and the final measurement
 NO_TIME: Final = "the time or the number of processes was used up"
+UNCONFIRMED: Final = "its first step is too long to measure it again in fresh processes within the time"
 
 ReadConfig = Callable[[str], "RunConfig | str"]  # the configuration of a name, or why it does not apply
 
@@ -117,8 +119,17 @@ class Search:
         self._later = [change for change in ordered if self._runs_fresh(change)]
         quick = [change for change in ordered if change not in self._later]
         self._know_error()
-        self._try_all(self.same, self._try_together(self.same, _exact(quick)))
-        self._branch(_reduced(quick))
+        exact, reduced = _exact(quick), _reduced(quick)
+        together = self._try_together(self.same, exact)
+        if together:
+            self._branch(reduced[:1])
+            self._drop_useless(self.same)
+            exact = [change for change in exact if change not in together]
+            for change in self.same.accepted:
+                self._follow(change, self.same, exact)
+        self._try_all(self.same, exact)
+        self._bring_up_to_date()
+        self._branch(reduced)
         later = _exact(self._later)
         for track in (self.reduced, self.same) if self.has_reduced else (self.same,):
             self._try_all(track, later)
@@ -128,7 +139,7 @@ class Search:
     @property
     def has_reduced(self) -> bool:
         """Whether the second answer is another one than the first."""
-        return self.reduced.config != self.same.config and bool(self.reduced.accepted)
+        return any(map(reduces_precision, self.reduced.accepted))
 
     @property
     def answers(self) -> tuple[Track, ...]:
@@ -150,20 +161,38 @@ class Search:
         if base.max_relative_error is None and not base.error_note and self.can_screen:
             self.processes.compare(None, self.baseline)
 
+    def _bring_up_to_date(self) -> None:
+        """Let the second answer have what the first one gained or dropped since, unless that makes it worse."""
+        words = [change for change in self.reduced.accepted if reduces_precision(change)]
+        accepted = with_changes(self.same.accepted, words)
+        config = self.read_config(configuration_name(accepted))
+        is_new = isinstance(config, RunConfig) and config != self.reduced.config
+        if (
+            not words
+            or not is_new
+            or any(map(self._runs_fresh, accepted))
+            or not self._has_room(self.reduced, words[0])
+        ):
+            return
+        assert isinstance(config, RunConfig)
+        gain, _, _ = self._compare(self.reduced.config, config, accepted, self._reserve(self.reduced))
+        gains = {**self.same.gains, **{word: self.reduced.gains[word] for word in words}}
+        track = replace(self.reduced, accepted=accepted, config=config, gains=gains)
+        if gain is not None and gain.outcome != "worse" and self._is_accurate(track):
+            self.reduced = track
+            self._plan_final()
+
+    def _plan_final(self) -> None:
+        self.processes.answers = tuple(track.config for track in self.answers)
+
     def _try_together(self, track: Track, changes: Sequence[str]) -> list[str]:
-        """Try those of `changes` at once that are usually used together, keep those that contribute, and return what is left."""
+        """Try those of `changes` at once that are usually used together; returns them if they are accepted."""
         words: list[str] = []
         for change in used_together(changes):
             is_free = all(not are_alternatives(change, word) for word in words)
             if is_free and self._config_of(track, [change]) is not None:
                 words.append(change)
-        if len(words) < FEWEST_TOGETHER or not self._try(track, *words):
-            return list(changes)
-        self._drop_useless(track)
-        queue = [change for change in changes if change not in words]
-        for change in track.accepted:
-            self._follow(change, track, queue)
-        return queue
+        return words if len(words) >= FEWEST_TOGETHER and self._try(track, *words) else []
 
     def _drop_useless(self, track: Track) -> None:
         """Drop each accepted change, the least promising first, unless it is surely better than the same without it."""
@@ -173,6 +202,7 @@ class Search:
                 self._drop_if_useless(track, change)
         if track.config != before.config and not self._is_accurate(track):
             track.accepted, track.config, track.gains = before.accepted, before.config, before.gains
+        self._plan_final()
 
     def _drop_if_useless(self, track: Track, change: str) -> None:
         config, rest = track.config, without_change(track.accepted, change)
@@ -225,7 +255,10 @@ class Search:
             return False
         outcome, reason = self.verdicts.judge(base, config, gain, group or [run], reduced=track.reduced)
         if outcome == "better" and (not group or (gain is not None and gain.after_processes >= MIN_PROCESSES)):
-            outcome = "accepted"
+            if self.processes.has_room_to_confirm(config, reserve=self._reserve(track)):
+                outcome = "accepted"
+            else:
+                reason = f"{gain.saved}; {UNCONFIRMED}" if gain is not None else UNCONFIRMED
         self._add(change, base, config, outcome, reason, gain, track.ratio)
         if outcome != "accepted":
             return False
@@ -237,6 +270,7 @@ class Search:
         track.gains = {**kept, change: _after(lost, gain)}
         track.accepted = with_changes(track.accepted, changes)
         track.config = config
+        self._plan_final()
         self.processes.on_progress(f"so far: {config.name}, {gain.saved} with {change}")
         return True
 

@@ -81,6 +81,7 @@ class TuningProcesses:
     - `read_trace`: adds to a run the results from its trace.
     - `first_runs`: the first process of each configuration by name, with kernels and, if requested, checks.
     - `screen`: compares configurations in one process. `screened`: their runs by name, with errors if they were checked.
+    - `answers`: the configurations that the final measurement runs beside the baseline, as far as the search has come.
     - `count`: the processes that have started. `max_count`: the largest number of them; None without a limit.
     - `deadline_s`: the time, on the monotonic clock, after which no process of the search starts.
     - `interrupted`: Ctrl-C has stopped a measurement.
@@ -98,6 +99,7 @@ class TuningProcesses:
     timeout_s: float | None = None
     first_runs: dict[str, ConfigRun] = field(default_factory=dict)
     screened: dict[str, ConfigRun] = field(default_factory=dict)
+    answers: tuple[RunConfig, ...] = ()
     count: int = 0
     interrupted: bool = False
     start_s: float = field(default_factory=lambda: time.monotonic())
@@ -132,14 +134,34 @@ class TuningProcesses:
             return False
         start_s = self._preparing_s if reserve else 0.0  # nothing prepares beside the first process of a sequence
         start_s += LONG_START_S if starts_slowly else 0.0
-        return time.monotonic() + start_s + (processes + FINAL_SHARE * reserve) * self.mean_s <= self.deadline_s
+        return time.monotonic() + start_s + processes * self.mean_s + self._final_s(reserve) <= self.deadline_s
 
     def has_room_to_compare(self, *, reserve: int, budgets: int = 1) -> bool:
         """Whether one more comparison in one process, and `reserve` fresh processes after it, fit into the limits."""
         if not self._may_start((not self.screen.is_running) + reserve):
             return False
-        needed_s = max(self._comparison_s, budgets * self._budget_of_comparison_s) + FINAL_SHARE * reserve * self.mean_s
+        needed_s = max(self._comparison_s, budgets * self._budget_of_comparison_s) + self._final_s(reserve)
         return time.monotonic() + needed_s <= self.deadline_s
+
+    def has_room_to_confirm(self, config: RunConfig, *, reserve: int) -> bool:
+        """Whether the final measurement, of `reserve` processes, fits into the time if `config` is one of its answers."""
+        answers = self.answers if config in self.answers else (*self.answers, config)
+        return time.monotonic() + self._final_s(reserve, answers) <= self.deadline_s
+
+    def _final_s(self, processes: int, answers: Sequence[RunConfig] | None = None) -> float:
+        """The expected time of `processes` of the final measurement. Each repeats the first step of its configuration."""
+        if not processes:
+            return 0.0
+        slow_s = sum(map(self.slow_start_s, self.answers if answers is None else answers))
+        return FINAL_SHARE * processes * self.mean_s + FINAL_COPIES * slow_s
+
+    def slow_start_s(self, config: RunConfig) -> float:
+        """By how much the first step of `config` takes longer than that of the baseline: it compiles or searches algorithms."""
+        first = next(iter(self.first_runs.values()), None)
+        run = self.first_runs.get(config.name, self.screened.get(config.name))
+        if first is None or run is None:
+            return 0.0
+        return max(0, (run.first_step_ns or 0) - (first.first_step_ns or 0)) * 1e-9
 
     @property
     def _budget_of_comparison_s(self) -> float:
@@ -168,6 +190,7 @@ class TuningProcesses:
         self.on_process(None)
         if answer is not None:
             self.screened[config.name] = answer.run
+            begin_s = max(begin_s, self.screen.ready_s)  # the next comparison starts no process
             self._comparison_s = max(self._comparison_s, time.monotonic() - begin_s)
         return answer
 

@@ -79,7 +79,8 @@ def test_changes_are_compared_in_one_process(tune: Tune) -> None:
     result = tune(device)
     together = "benchmark+channels_last+cuda_graph+fused_optimizer"
     assert device.compared[0] == ("default", together)
-    assert device.compared[1:5] == [  # without each of them: only benchmark contributes
+    assert device.compared[1] == (together, "benchmark+amp_bf16+channels_last+cuda_graph+fused_optimizer")
+    assert device.compared[2:6] == [  # without each of them: only benchmark contributes
         ("benchmark+channels_last+cuda_graph", together), ("benchmark+channels_last", "benchmark+channels_last+cuda_graph"),
         ("benchmark", "benchmark+channels_last"), ("", "benchmark"),
     ]  # fmt: skip
@@ -434,6 +435,36 @@ def test_the_time_is_kept(budget_s: float, tune: Tune, monkeypatch: pytest.Monke
         assert set(result.changes) == {"benchmark", "fused_optimizer"}
         assert reduced_changes(result) == (*result.changes, "amp_bf16")
         assert {part.method for part in result.contributions} == {"leave-one-out"}
+
+
+def test_both_answers_are_found_before_each_change_is_questioned(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("cuda_graph", "benchmark", "channels_last", "fused_optimizer", "amp_bf16")
+    times = {"cuda_graph": 0.8, "benchmark": 0.8, "channels_last": 0.8, "fused_optimizer": 0.8, "amp_bf16": 0.6}
+    device = SimulatedDevice(times=times)
+    monkeypatch.setattr(tuning_processes.time, "monotonic", lambda: device.clock_s)
+    result = tune(device, TuningOptions(budget_s=24), words)
+    assert set(result.changes) == set(words[:4])
+    assert set(reduced_changes(result)) == set(words)
+
+
+def test_what_cannot_be_confirmed_in_time_is_not_accepted(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = SimulatedDevice(times={"benchmark": 0.7, "amp_bf16": 0.6}, first_steps_s={"amp_bf16": 14.0})
+    monkeypatch.setattr(tuning_processes.time, "monotonic", lambda: device.clock_s)
+    result = tune(device, TuningOptions(budget_s=45), ("benchmark", "amp_bf16"))
+    assert result.changes == ("benchmark",)
+    assert result.reduced is None
+    assert outcomes(result)["amp_bf16"] == "better"
+    assert device.clock_s <= 1.2 * 45
+    patient = SimulatedDevice(times=device.times, first_steps_s=device.first_steps_s)
+    assert reduced_changes(tune(patient)) == ("benchmark", "amp_bf16")
+
+
+def test_the_second_answer_has_what_the_first_gained_later(tune: Tune) -> None:
+    words = ("cuda_graph", "benchmark", "channels_last", "fused_optimizer", "amp_bf16", "benchmark_limit=0")
+    device = SimulatedDevice(times={"benchmark": 0.7, "benchmark_limit=0": 0.9, "amp_bf16": 0.6, "channels_last": 1.2})
+    result = tune(device, changes=words)
+    assert set(result.changes) == {"benchmark", "benchmark_limit=0"}
+    assert set(reduced_changes(result)) == {"benchmark", "benchmark_limit=0", "amp_bf16"}
 
 
 def test_changes_by_device_and_goal() -> None:
