@@ -30,6 +30,7 @@ MAX_BASELINE_S: Final = 20.0
 SHORTER_SHARE: Final = 0.6  # of the time of the baseline's first process, which a later one is expected to take
 FINAL_SHARE: Final = 0.6  # of the mean time of a process, which one of the final measurement takes: it has no checks
 STEPS_S: Final = 1.2  # half of it for timed steps: the spread between processes decides, not that of steps
+OVERTIME: Final = 0.15  # of the search's time, which the final measurement of what was found may need beyond it
 FINAL_COPIES: Final = 2  # of each configuration in the final measurement, also without time for them
 TURNS_S: Final = 1.2  # the same for a process that takes turns
 TIMED_STEPS: Final = 30  # warm-up and timed steps
@@ -144,9 +145,9 @@ class TuningProcesses:
         return time.monotonic() + needed_s <= self.deadline_s
 
     def has_room_to_confirm(self, config: RunConfig, *, reserve: int) -> bool:
-        """Whether the final measurement, of `reserve` processes, fits into the time if `config` is one of its answers."""
+        """Whether the final measurement, of `reserve` processes, ends little after the time if `config` is one of its answers."""
         answers = self.answers if config in self.answers else (*self.answers, config)
-        return time.monotonic() + self._final_s(reserve, answers) <= self.deadline_s
+        return time.monotonic() + self._final_s(reserve, answers) <= self.deadline_s + OVERTIME * self.budget_s
 
     def _final_s(self, processes: int, answers: Sequence[RunConfig] | None = None) -> float:
         """The expected time of `processes` of the final measurement. Each repeats the first step of its configuration."""

@@ -8,10 +8,11 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from profiler_kit.loading import Batch, Target
 from profiler_kit.meta.batch import map_batch
@@ -23,6 +24,9 @@ from profiler_kit.user_code.process_settings import settings_restored
 from profiler_kit.worker.checks import State, restore_state
 from profiler_kit.worker.pieces import pieces, tensors
 from profiler_kit.worker.steps import Runner
+
+if TYPE_CHECKING:
+    from torch._ops import OpOverload
 
 # The time limit of the gradients' error: a few dozen steps of most models.
 GRADIENT_LIMIT_NS: Final = 1_000_000_000
@@ -135,7 +139,32 @@ def _reference(runner: Runner, start: State) -> Iterator[tuple[Target, Batch]]:
         torch.backends.cudnn.benchmark = False
         batch = map_batch(restore_state(runner, start), _double, _double)
         twin = target.replaced(lambda module: remove_compilation(copy.deepcopy(module)).double(), batch, target.device)
-        yield twin, batch
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with _InFloat64():  # type: ignore[no-untyped-call]
+                yield twin, batch
+        finally:
+            torch.set_default_dtype(default)
+
+
+class _InFloat64(TorchDispatchMode):
+    """Makes every new floating-point tensor float64, whatever type it is requested in.
+
+    A model that computes a part in the default type, such as an embedding of the time, or casts with ``float()``, would mix
+    types otherwise. Only views that read the bits of another type stay as they are.
+    """
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.ops.aten.view.dtype:
+            return func(*args, **kwargs or {})
+        return func(*map(_widened, args), **{name: _widened(value) for name, value in (kwargs or {}).items()})
+
+
+def _widened(argument: object) -> object:
+    return torch.float64 if isinstance(argument, torch.dtype) and argument.is_floating_point else argument
 
 
 @contextmanager

@@ -56,6 +56,28 @@ def test_float64_has_no_error(tmp_path: Path) -> None:
     assert errors(tmp_path, net(), dtype="float64") == Errors(max_relative=0, l2_relative=0, gradient_l2_relative=0)
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        "torch.arange(len(x), dtype=torch.float32)[:, None]",
+        "x.long().float().mean(1, keepdim=True)",
+        "torch.linspace(0, 1, len(x))[:, None]",
+        "torch.tensor([0.1])",
+        "(torch.arange(len(x))[:, None] * 0.1).exp()",
+        "x.half().float().mean(1, keepdim=True)",
+    ],
+)
+def test_parts_that_a_model_makes_in_a_type_of_its_own_are_float64_in_the_reference(tmp_path: Path, part: str) -> None:
+    found = errors(
+        tmp_path, net(result=f"self.out(self.fc(x + 0.1).relu()) + self.out(self.fc(({part}).expand(len(x), 4)))")
+    )
+    assert found.note is None
+    assert found.max_relative is not None
+    assert 0 < found.max_relative < 1e-2
+    assert found.gradient_l2_relative is not None
+    assert torch.get_default_dtype() is torch.float32
+
+
 @pytest.mark.parametrize("words", [{"amp": "bfloat16"}, {"dtype": "bfloat16"}, {"dtype": "float16"}], ids=str)
 def test_narrow_arithmetic_is_part_of_the_error(tmp_path: Path, words: dict[str, object]) -> None:
     found = errors(tmp_path, net(), **words)
