@@ -11,7 +11,7 @@ import numpy as np
 from profiler_kit.attribution.host_time import Stretches, innermost
 from profiler_kit.attribution.result import Attribution, phase_name
 from profiler_kit.records.traces import HostActivity
-from profiler_kit.traces.intervals import Intervals, join, pieces, subtract, sum_by, union
+from profiler_kit.traces.intervals import Intervals, distinct_rows, join, pieces, subtract, sum_by, union
 from profiler_kit.traces.names import STEP_PREFIX
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind, Mask
 
@@ -211,9 +211,9 @@ class _Neighbors(NamedTuple):
         new tensors say little, and a long event farther away is not where the time passes.
         """
         last = np.searchsorted(self.end_ns, start_ns, side="right") - 1
-        names = np.stack([self._nearest(last, -1), self._nearest(np.searchsorted(self.start_ns, end_ns), 1)], axis=1)
-        pairs, pair = np.unique(names, axis=0, return_inverse=True)
-        longest = pairs[np.argmax(sum_by(pair.reshape(-1), end_ns - start_ns, len(pairs)))]
+        names = [self._nearest(last, -1), self._nearest(np.searchsorted(self.start_ns, end_ns), 1)]
+        pairs, pair = distinct_rows(names)
+        longest = pairs[np.argmax(sum_by(pair, end_ns - start_ns, len(pairs)))]
         after, before = (self.texts[i] if i != NONE else "" for i in longest.tolist())
         return after, before
 

@@ -10,7 +10,7 @@ from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.host_activity import user_calls
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
 from profiler_kit.records.traces import TracePhase
-from profiler_kit.traces.intervals import union
+from profiler_kit.traces.intervals import distinct_rows, union
 from profiler_kit.traces.names import NODE_PREFIX
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind
 
@@ -61,8 +61,7 @@ def launch_sites(attribution: Attribution, events: Ids, launches: Ids) -> Sites:
     )
     phase = host.phase[at].astype(np.int32)
     call = _outermost(names[chain], loops)
-    keys = np.stack([names[chain[0]], names[operator_of], phase, call, has_backward], axis=1)
-    unique, number = np.unique(keys, axis=0, return_inverse=True) if len(keys) else (keys, np.zeros(0, np.int64))
+    unique, number = distinct_rows([names[chain[0]], names[operator_of], phase, call, has_backward])
     sites = tuple(
         Site(
             source=table.names[source] if source != NONE else "",
@@ -74,7 +73,7 @@ def launch_sites(attribution: Attribution, events: Ids, launches: Ids) -> Sites:
         for source, operator, phase, call, has_backward in unique.tolist()
     )
     result = np.full(len(events), NONE, np.int32)
-    result[known] = number.reshape(-1)
+    result[known] = number
     return Sites(_with_repeated(sites), result, frozenset(table.names[i] for i in loops.tolist()))
 
 

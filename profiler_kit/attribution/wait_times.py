@@ -15,7 +15,7 @@ from profiler_kit.attribution.host_activity import user_call
 from profiler_kit.attribution.host_time import Launches, Waits, stopwatch_threads
 from profiler_kit.attribution.result import Attribution, climb, phase_name
 from profiler_kit.records.traces import FULL_QUEUE_NAME, TRACE_PHASES, IdleCause, SyncWait, WaitByPhase
-from profiler_kit.traces.intervals import Intervals, overlap, sum_by, union
+from profiler_kit.traces.intervals import Intervals, distinct_rows, overlap, sum_by, union
 from profiler_kit.traces.table import NONE, Ids, Ints
 
 _ATEN: Final = re.compile(r"\Aaten::")
@@ -82,12 +82,11 @@ def sync_waits(
         split[number] = overlap(phase_intervals, start, end)
     split[-1] = end - start - split.sum(axis=0)
     call = attribution.table.name[host.rows[position]]
-    groups, group = np.unique(np.stack((waiting_call, call, host.phase[position])), axis=1, return_inverse=True)
-    group = group.reshape(-1)
-    parts = np.stack([sum_by(group, row, groups.shape[1]) for row in split])
-    calls = np.bincount(group, minlength=groups.shape[1])
-    idle = sum_by(group, _idle_after(gaps, start, end, len(waits.position)), groups.shape[1])
-    longest = [int(np.argmax(np.where(group == i, end - start, -1))) for i in range(groups.shape[1])]
+    groups, group = distinct_rows([waiting_call, call, host.phase[position]])
+    parts = np.stack([sum_by(group, row, len(groups)) for row in split])
+    calls = np.bincount(group, minlength=len(groups))
+    idle = sum_by(group, _idle_after(gaps, start, end, len(waits.position)), len(groups))
+    longest = [int(np.argmax(np.where(group == i, end - start, -1))) for i in range(len(groups))]
     entries = [
         SyncWait(
             name=names[name_index] if name_index != NONE else FULL_QUEUE_NAME,
@@ -103,7 +102,7 @@ def sync_waits(
             idle_ns=int(idle[i]),
             source=user_call(attribution, int(position[longest[i]])),
         )
-        for i, (name_index, call_name, phase) in enumerate(groups.T.tolist())
+        for i, (name_index, call_name, phase) in enumerate(groups.tolist())
     ]
     return tuple(sorted(entries, key=lambda wait: -wait.wait_ns))
 

@@ -1,6 +1,7 @@
 """Changes of a graph. Each returns a new graph with the same nodes, so that the figures of both can be compared node by node.
 
-A removed node stays in the graph, with a duration of 0, and passes on what its stream or thread waits for.
+A removed node stays in the graph, with a duration of 0, and passes on what its stream or thread waits for. A removed edge stays
+as well, with a delay that never decides: all changes of a graph have the same edges, and one pass replays them (`simulate_all`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from profiler_kit.simulation.graph import EDGES, Graph, Ids, Ints, Link, Mask
+from profiler_kit.simulation.graph import NEVER_NS, Graph, Ids, Ints, Link, Mask
 
 
 def shorten(graph: Graph, nodes: Ids | Ints, duration_ns: Ints | int) -> Graph:
@@ -57,5 +58,4 @@ def _mask(graph: Graph, nodes: Ids | Ints) -> Mask:
 
 
 def _without_edges(graph: Graph, dropped: Mask) -> Graph:
-    columns = {name: getattr(graph, name)[~dropped] for name in EDGES}
-    return replace(graph, **columns)
+    return replace(graph, delay_ns=np.where(dropped, NEVER_NS, graph.delay_ns))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -58,6 +59,23 @@ def simulate(graph: Graph) -> Replay:
         end.append(begin + length)
     end_ns = np.array(end, np.int64)
     return Replay(graph=graph, start_ns=end_ns - graph.duration_ns, end_ns=end_ns)
+
+
+def simulate_all(graphs: Sequence[Graph]) -> list[Replay]:
+    """Return the replay of each of `graphs`, which are changes of one graph: their nodes and edges are the same.
+
+    One pass over the edges serves all, with a column for each graph. It takes as long as three passes of `simulate`.
+    """
+    if len(graphs) < 3:
+        return [simulate(graph) for graph in graphs]
+    duration = np.stack([graph.duration_ns for graph in graphs], axis=1)
+    start = np.stack([graph.ready_ns for graph in graphs], axis=1)
+    after = duration[graphs[0].source] + np.stack([graph.delay_ns for graph in graphs], axis=1)
+    rows = list(start)
+    for source, target, wait in zip(graphs[0].source.tolist(), graphs[0].target.tolist(), after, strict=True):
+        np.maximum(rows[target], rows[source] + wait, out=rows[target])
+    columns = zip(graphs, start.T, (start + duration).T, strict=True)
+    return [Replay(graph=graph, start_ns=start_ns, end_ns=end_ns) for graph, start_ns, end_ns in columns]
 
 
 def step_ns_of(graph: Graph, start_ns: Ints, end_ns: Ints) -> int:

@@ -28,7 +28,7 @@ from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Graph, Ids, Ints, Mask
 from profiler_kit.simulation.places import Place, Places, places_of
 from profiler_kit.simulation.profiler_cost import LEAST, MOST, ProfilerCost, without_profiler
-from profiler_kit.simulation.replay import simulate
+from profiler_kit.simulation.replay import simulate, simulate_all
 from profiler_kit.traces.intervals import Intervals
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Bytes
@@ -95,14 +95,14 @@ class StepModel:
     @cached_property
     def steps_ns(self) -> tuple[int, ...]:
         """The time of all steps without the profiler, for its usual, least and largest cost."""
-        return tuple(simulate(graph).total_ns for graph in self.untraced)
+        return tuple(replay.total_ns for replay in simulate_all(self.untraced))
 
-    def saving(self, change: Change, after: Sequence[Change] = (), cost: int = USUAL) -> float:
+    def saving(self, change: Change, after: Sequence[Change] = ()) -> float:
         """Return the share of the step that `change` takes with it, once `after` is gone."""
-        step_ns = self.steps_ns[cost]
+        step_ns = self.steps_ns[USUAL]
         if not step_ns:
             return 0.0
-        graph = self.untraced[cost]
+        graph = self.untraced[USUAL]
         for gone in after:
             graph = self._without(graph, gone)
         before = simulate(graph).total_ns if after else step_ns
@@ -110,7 +110,11 @@ class StepModel:
 
     def savings(self, change: Change) -> tuple[float, ...]:
         """Return the share of the step that `change` takes with it, for the usual, least and largest cost of the profiler."""
-        return tuple(self.saving(change, cost=cost) for cost in range(len(self.untraced)))
+        replays = simulate_all([self._without(graph, change) for graph in self.untraced])
+        return tuple(
+            (before - after.total_ns) / before if before else 0.0
+            for before, after in zip(self.steps_ns, replays, strict=True)
+        )
 
     def changed(self, change: Change) -> Graph:
         """Return the steps without the profiler after `change`."""
@@ -172,11 +176,11 @@ class StepModel:
         nodes = np.flatnonzero(traced_ns > 0)
         return shorten(graph, nodes, (left * graph.duration_ns)[nodes].astype(np.int64))
 
-    def saving_without(self, place: Place, cost: int = USUAL) -> float:
-        """Return the share of the step that goes with the work, the launches and the waits of `place`."""
+    def savings_without(self, places: Sequence[Place], cost: int = USUAL) -> list[float]:
+        """Return the share of the step that goes with the work, the launches and the waits of each of `places`."""
         step_ns = self.steps_ns[cost]
-        changed = self._without_place(self.untraced[cost], place)
-        return 1.0 - simulate(changed).total_ns / step_ns if step_ns else 0.0
+        replays = simulate_all([self._without_place(self.untraced[cost], place) for place in places])
+        return [1.0 - replay.total_ns / step_ns if step_ns else 0.0 for replay in replays]
 
     def _without_place(self, graph: Graph, place: Place) -> Graph:
         """Return `graph` without what goes of `place`, and without its waits."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -26,38 +27,52 @@ def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
     places = model.labels.places
     # where nothing trains, a loop calls the model, and nothing else shows it
     kinds = [kind for kind in places.groupings if kind != "call" or places.trains]
-    sites = [site for kind in kinds for site in _sites_by(model, kind)]
+    largest = [candidate for kind in kinds for candidate in _largest(model, kind)]
+    rows = [places.place(kind, name) for kind, name, _, _ in largest]
+    savings = [[saving] for saving in model.savings_without(rows)]
+    ranged = [i for i, (saving,) in enumerate(savings) if saving >= MIN_RANGED_SAVING]
+    for cost in range(1, len(model.untraced)):
+        for i, saving in zip(ranged, model.savings_without([rows[i] for i in ranged], cost), strict=True):
+            savings[i].append(saving)
+    order = sorted(range(len(largest)), key=lambda i: (kinds.index(largest[i].kind), -savings[i][USUAL]))
+    sites = [_site(model, *largest[i], savings[i]) for i in order]
     alone = {(site.source, site.launches) for site in sites}  # functions that call no other
     return tuple(site for site in sites if (site.call, site.launches) not in alone or not site.call)
 
 
-def _sites_by(model: StepModel, kind: str) -> list[WorkSite]:
-    """Return the largest places of a kind, largest saving first."""
-    places = model.labels.places
+class _Candidate(NamedTuple):
+    """A place: its kind and name, its nodes, and its pieces of host work."""
+
+    kind: str
+    name: str
+    members: Mask
+    pieces: Mask
+
+
+def _largest(model: StepModel, kind: str) -> list[_Candidate]:
+    """Return the places of a kind with most work; without functions that are the step, unless they launch much themselves."""
+    places, is_device = model.labels.places, model.traced.is_device
     grouping, ns = places.groupings[kind], model.untraced[USUAL].duration_ns
     index = {name: i for i, name in enumerate(dict.fromkeys(name for name in grouping.names if name))}
     group = np.array([*(index.get(name, NONE) for name in grouping.names), NONE], np.int32)
     node, piece = group[grouping.node], group[grouping.piece]
-    device = model.traced.is_device & (node != NONE)
+    device = is_device & (node != NONE)
+    launches, total = np.bincount(node[device], minlength=len(index)), max(int(is_device.sum()), 1)
     totals = np.bincount(node[device], ns[device], minlength=len(index)).astype(np.float64)
     pieces = places.pieces
     totals += np.bincount(piece[piece != NONE], pieces.ns[piece != NONE], minlength=len(index))
-    largest = [list(index)[i] for i in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist() if totals[i] > 0]
-    sites = (_site(model, kind, name, node == index[name], piece == index[name]) for name in largest)
-    return sorted((site for site in sites if site is not None), key=lambda site: -site.saving.median)
+    names = list(index)
+    return [
+        _Candidate(kind, names[i], node == i, piece == i)
+        for i in np.argsort(-totals, kind="stable")[:MAX_SITES].tolist()
+        if totals[i] > 0 and (names[i] not in places.step_functions or launches[i] >= MIN_STEP_LAUNCHES * total)
+    ]
 
 
-def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask) -> WorkSite | None:
-    """Return the place of the nodes `members` and of `pieces`; None for a function that is the step, unless it launches much."""
+def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask, savings: Sequence[float]) -> WorkSite:
+    """Return the place of the nodes `members` and of `pieces`. `savings`: for each cost of the profiler."""
     places, is_device, ns = model.labels.places, model.traced.is_device, model.untraced[USUAL].duration_ns
     work = np.flatnonzero(members & is_device)
-    launch_share = len(work) / max(int(is_device.sum()), 1)
-    if name in places.step_functions and launch_share < MIN_STEP_LAUNCHES:
-        return None
-    place = places.place(kind, name)
-    savings = [model.saving_without(place)]
-    if savings[USUAL] >= MIN_RANGED_SAVING:
-        savings += [model.saving_without(place, cost) for cost in range(1, len(model.untraced))]
     computes = _computes(places, model.labels.is_product, whole=kind == "call")
     return WorkSite(
         source=name if kind == "function" else "",
@@ -75,7 +90,7 @@ def _site(model: StepModel, kind: str, name: str, members: Mask, pieces: Mask) -
             np.concatenate((ns[work], places.pieces.ns[pieces])),
         ),
         launches=len(work) / max(model.traced.steps, 1),
-        launch_share=launch_share,
+        launch_share=len(work) / max(int(is_device.sum()), 1),
         product_share=float(ns[members & computes].sum()) / max(int(ns[members].sum()), 1),
         saving=Saving(median=savings[USUAL], low=min(savings), high=max(savings)),
         operators=_longest_operators(model, members, pieces) if kind != "operator" else (),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from profiler_kit.traces.table import Bytes, Ids, Ints
 
@@ -122,6 +124,21 @@ def assign_to_first(start: Ints, end: Ints) -> Assignment:
 
 
 # ---- sums by key
+
+
+def distinct_rows(columns: Sequence[NDArray[np.integer[Any]]]) -> tuple[Ints, Ints]:
+    """Return the distinct rows of `columns` in ascending order, and the number of each row among them.
+
+    As `np.unique` of an axis, which compares rows as bytes and takes ten times as long.
+    """
+    number = np.zeros(len(columns[0]), np.int64)
+    first = number[:1]
+    for column in columns:
+        values = column.astype(np.int64) - column.min(initial=0)
+        _, first, number = np.unique(
+            number * (values.max(initial=0) + 1) + values, return_index=True, return_inverse=True
+        )
+    return np.stack([column[first] for column in columns], axis=1).astype(np.int64), number
 
 
 _LOW_BITS = 26

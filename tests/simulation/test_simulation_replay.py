@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler_kit.simulation.changes import drop_waits, remove
-from profiler_kit.simulation.graph import Graph, Link, Node, graph_of
-from profiler_kit.simulation.replay import Replay, simulate
+from profiler_kit.simulation.graph import NEVER_NS, Graph, Link, Node, graph_of
+from profiler_kit.simulation.replay import Replay, simulate, simulate_all
 
 HOST, STREAM, OTHER = 0, 10, 11
 SEQUENCE, LAUNCH, FIFO, WAIT = Link.SEQUENCE, Link.LAUNCH, Link.STREAM, Link.WAIT
@@ -202,4 +202,13 @@ def test_removing_more_never_takes_longer(graph: Graph, data: st.DataObject) -> 
 def test_without_waits_nothing_ends_later(graph: Graph) -> None:
     dropped = simulate(drop_waits(graph, np.flatnonzero(~graph.is_device)))
     assert (dropped.end_ns <= simulate(graph).end_ns).all()
-    assert not (dropped.graph.link == WAIT).any()
+    assert (dropped.graph.delay_ns[dropped.graph.link == WAIT] == NEVER_NS).all()
+
+
+@given(graphs(), st.data())
+def test_one_pass_replays_several_changes_of_a_graph(graph: Graph, data: st.DataObject) -> None:
+    work = np.flatnonzero(graph.is_device)
+    some = data.draw(st.lists(st.sampled_from(work.tolist()), unique=True)) if len(work) else []
+    changes = [graph, remove(graph, np.array(some, np.int64)), drop_waits(graph, np.flatnonzero(~graph.is_device))]
+    for change, replay in zip(changes, simulate_all(changes), strict=True):
+        assert replay.end_ns.tolist() == simulate(change).end_ns.tolist()
