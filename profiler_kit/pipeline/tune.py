@@ -161,12 +161,6 @@ def tune_spec(
 ) -> Tuning:
     """Do the work of `tune` for a target. `chooses_goal`: the batch size decides the goal. Raises TargetError, UsageError."""
     require_torch()
-    from profiler_kit.diagnosis import diagnose
-    from profiler_kit.loading.progress import progress_to
-    from profiler_kit.pipeline.analyze import computes_float32, uses_cudnn
-    from profiler_kit.pipeline.batch_choice import is_one_example
-    from profiler_kit.pipeline.memory_prediction import counted_if_possible
-    from profiler_kit.pipeline.run_traces import attribute_run_trace
     from profiler_kit.worker import environment
 
     device_name = environment.pick_device(device)
@@ -175,6 +169,36 @@ def tune_spec(
             f"the goal memory needs a CUDA device: the peak of tensors is not measured on {device_name}",
             hint="use --goal time",
         )
+    with worker_forks(spec):  # it imports while the target is counted
+        return _tuned(
+            spec,
+            options=options,
+            chooses_goal=chooses_goal,
+            device_name=device_name,
+            timeout_s=timeout_s,
+            on_progress=on_progress,
+            on_process=on_process,
+        )
+
+
+def _tuned(
+    spec: TargetSpec,
+    *,
+    options: TuningOptions,
+    chooses_goal: bool,
+    device_name: str,
+    timeout_s: float | None,
+    on_progress: OnProgress,
+    on_process: OnProcess,
+) -> Tuning:
+    from profiler_kit.diagnosis import diagnose
+    from profiler_kit.loading.progress import progress_to
+    from profiler_kit.pipeline.analyze import computes_float32, uses_cudnn
+    from profiler_kit.pipeline.batch_choice import is_one_example
+    from profiler_kit.pipeline.memory_prediction import counted_if_possible
+    from profiler_kit.pipeline.run_traces import attribute_run_trace
+    from profiler_kit.worker import environment
+
     start_s = time.monotonic()
     on_progress("counting")
     with progress_to(on_progress):
@@ -215,7 +239,7 @@ def tune_spec(
             models[run.config.name] = attributed.model
         return attributed.run
 
-    with worker_forks(spec), temporary_folder("traces") as folder:
+    with temporary_folder("traces") as folder:
         pinned = counted.target.spec if counted.target is not None else spec
         screen = Screen(spec=pinned, device=device_name, baseline=baseline, on_progress=on_progress)
         processes = TuningProcesses(
