@@ -153,7 +153,11 @@ def applied(settings: Settings) -> Iterator[None]:
 
 
 class Side:
-    """A set of settings and its step, in a thread for its benchmark: cuDNN keeps the algorithms of a thread."""
+    """A set of settings and its step.
+
+    cuDNN keeps the algorithms of a thread, so sets with benchmark run in a thread for its settings, with backward. Others run as
+    programs do, with backward in a thread of autograd.
+    """
 
     threads: Final[dict[Settings, ThreadPoolExecutor]] = {}
 
@@ -162,7 +166,7 @@ class Side:
         flags = settings & {"benchmark", "benchmark_limit=0"}
         if flags not in self.threads:
             self.threads[flags] = ThreadPoolExecutor(
-                1, initializer=torch.autograd.set_multithreading_enabled, initargs=(False,)
+                1, initializer=torch.autograd.set_multithreading_enabled, initargs=(not flags,)
             )
         self.thread = self.threads[flags]
         self.step = self._call(lambda: step_of(network, settings))
