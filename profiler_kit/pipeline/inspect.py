@@ -17,7 +17,7 @@ from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Finding, TraceReport
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.records.views import Plot, Views
-from profiler_kit.traces.reader import without_garbage_collection
+from profiler_kit.traces.chunks import without_garbage_collection
 from profiler_kit.units import plural
 
 if TYPE_CHECKING:

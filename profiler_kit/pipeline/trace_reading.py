@@ -14,7 +14,9 @@ from profiler_kit.process.protocol import OnProgress
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.ranks import Ranks
 from profiler_kit.records.traces import TraceSummary
-from profiler_kit.traces.reader import without_garbage_collection
+from profiler_kit.traces.chunks import without_garbage_collection
+from profiler_kit.traces.parts import PART_BYTES, Part, ReadParts, read_part
+from profiler_kit.traces.rows import Rows
 
 if TYPE_CHECKING:
     from profiler_kit.attribution.rank_extract import RankExtract
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 GZIP_RATIO: Final = 15  # size of a trace's text by the size of its .gz, typically
 # Peak memory of a process: the package with numpy, plus the columns of a trace as a share of its text.
 BASE_BYTES: Final = 90_000_000
+PART_PROCESS_BYTES: Final = BASE_BYTES + PART_BYTES  # of a process that reads parts, with their columns
 TEXT_SHARE: Final = 1.0
 # Below this amount of text, starting processes takes longer than reading.
 MIN_PARALLEL_BYTES: Final = 30_000_000
@@ -137,8 +140,12 @@ def summary(file: Path) -> TraceSummary:
 
 
 @without_garbage_collection()
-def extract_trace(file: Path, *, timeline: bool = False, of_job: bool = True) -> TraceExtract:
+def extract_trace(
+    file: Path, *, timeline: bool = False, of_job: bool = True, read_parts: ReadParts | None = None
+) -> TraceExtract:
     """The summary of the trace in `file`, what combining ranks needs (with the graph `of_job`), and its `timeline`.
+
+    `read_parts`: as for `read`.
 
     Raises: TraceError.
     """
@@ -148,7 +155,7 @@ def extract_trace(file: Path, *, timeline: bool = False, of_job: bool = True) ->
     from profiler_kit.simulation.replayed_trace import replayed
     from profiler_kit.traces.reader import read
 
-    table = read(file, details=False)
+    table = read(file, details=False, read_parts=read_parts)
     attribution = attribute(table)
     extract = extract_rank(attribution)
     replay = replayed(attribution, extract.summary)
@@ -185,9 +192,16 @@ def _extracts(files: Sequence[Path], on_progress: OnProgress, with_timeline: boo
 
 def _extract_or_error(file: Path, with_timeline: bool, *, of_job: bool) -> TraceExtract | TraceError:
     try:
-        return extract_trace(file, timeline=with_timeline, of_job=of_job)
+        return extract_trace(file, timeline=with_timeline, of_job=of_job, read_parts=_in_processes)
     except TraceError as error:
         return error
+
+
+def _in_processes(parts: Sequence[Part]) -> Iterator[Rows | KitError | None]:
+    """Read parts of a file in several processes; none of them, if that would not be faster."""
+    workers = workers_for(len(parts), PART_PROCESS_BYTES)
+    if workers > 1 and sum(part.end - part.start for part in parts) > MIN_PARALLEL_BYTES:
+        yield from in_processes(read_part, parts, workers=workers)
 
 
 def _text_bytes(file: Path) -> int:

@@ -57,6 +57,15 @@ class GrowingColumn:
         self._data[self._size : size] = values
         self._size = size
 
+    @property
+    def values(self) -> NDArray[Any]:
+        """The values so far."""
+        return self._data[: self._size]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs."""
+        return {"_data": self.values, "_size": self._size}
+
     def finish(self) -> NDArray[Any]:
         """Return the whole column. No values can be added afterwards."""
         self._data.resize(self._size, refcheck=False)
@@ -67,6 +76,7 @@ class GrowingSparse:
     """A `Sparse` that grows. `form` is "int", "float" or "text". `to_text` converts each distinct spelling once."""
 
     def __init__(self, form: str, to_text: Callable[[bytes], str]) -> None:
+        self.form = form
         self._rows = GrowingColumn(np.int32)
         self._values = GrowingColumn(np.float64 if form == "float" else np.int64)
         self._spellings: Pool[bytes] = Pool()
@@ -80,6 +90,13 @@ class GrowingSparse:
     def add_texts(self, rows: NDArray[np.int64], spellings: Sequence[bytes]) -> None:
         """Append one text for each of `rows`."""
         self.add_numbers(rows, self._spellings.numbers(spellings))
+
+    def extend(self, later: GrowingSparse, first_row: int) -> None:
+        """Append the values of a later part of the file."""
+        values = later._values.values
+        if self.form == "text":
+            values = self._spellings.numbers(later._spellings.values_in_order())[values]
+        self.add_numbers(later._rows.values + first_row, values)
 
     def finish(self) -> Sparse:
         """Return the whole column, sorted by row.

@@ -5,34 +5,20 @@ The cyclic garbage collector pauses while many acyclic objects are created.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from profiler_kit.errors import TraceError
 from profiler_kit.traces import dialect, malformed
-from profiler_kit.traces.chunks import Document
+from profiler_kit.traces.chunks import Document, without_garbage_collection
 from profiler_kit.traces.event_runs import Run
+from profiler_kit.traces.parts import ReadParts, parts_of
 from profiler_kit.traces.recognition import identify
 from profiler_kit.traces.rows import MAX_NAME_CHARS, Rows
 from profiler_kit.traces.source import BLOCK_BYTES, HINT_GIVE_TRACE, HINT_RECORD_AGAIN, Source
 from profiler_kit.traces.table import CALL_STACK, Kind, Table, TraceInfo
-
-
-@contextmanager
-def without_garbage_collection() -> Iterator[None]:
-    """Disable the cyclic garbage collector. On millions of acyclic objects it would take half of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
 
 _MAX_LISTED_CATEGORIES: Final = 4
 
@@ -45,6 +31,7 @@ def read(
     limit_bytes: int | None = None,
     name: str | None = None,
     block_bytes: int = BLOCK_BYTES,
+    read_parts: ReadParts | None = None,
 ) -> Table:
     """Return the events of the trace at `path`, plain or gzipped (recognized by its first bytes, not by its name).
 
@@ -52,7 +39,7 @@ def read(
     note states the place. Without `details`, the sparse columns that attribution does not use are left out: of Python
     calls, launch configurations and waits. `limit_bytes`: the limit on the size of the text; the default is 16 GiB,
     and for a gzip file 400 times its size. `name`: the file's name in the table and in errors; the default is the
-    path. `block_bytes`: the size of one read.
+    path. `block_bytes`: the size of one read. `read_parts`: reads parts of a plain file at the same time, in other processes.
 
     Counts: every entry of the event list, see `Table`. Memory: about 100 bytes per event, and a few blocks.
 
@@ -65,7 +52,18 @@ def read(
         without_garbage_collection(),
     ):
         rows = Rows(details=details)
-        document: Document[Run] = Document(source, rows.decode, dialect.HEADER_KEYS)
+
+        def in_parts(start: int) -> int:
+            """Add the events from `start` on that parts hold, and return where the next event begins."""
+            parts = parts_of(path, start, details=details) if read_parts is not None and source.is_plain else []
+            for part, later in zip(parts, read_parts(parts) if read_parts is not None and parts else (), strict=False):
+                if not isinstance(later, Rows):
+                    break  # an unusual part, or a lost process: this process reads the rest
+                rows.extend(later)
+                start = part.end + 1
+            return start
+
+        document: Document[Run] = Document(source, rows.decode, dialect.HEADER_KEYS, in_parts)
         for run in document.runs():
             rows.add(run)
             if rows.is_mostly_malformed:

@@ -103,6 +103,35 @@ class Rows:
             or not processes.isdisjoint(dialect.PROCESS_KINDS)
         )
 
+    @property
+    def is_usual(self) -> bool:
+        """Whether no limit on unusual events has any effect."""
+        return self.malformed <= _MALFORMED_LIMIT / 100 and len(self._more) < _MAX_COUNTERS
+
+    def extend(self, later: Rows) -> None:
+        """Append the events of a later part of the file."""
+        for count in ("events", "flows", "metadata", "unreadable_arguments", "lost_device_events", "invalid_json"):
+            setattr(self, count, getattr(self, count) + getattr(later, count))
+        self.faults += later.faults
+        self.has_phases |= later.has_phases
+        numbers = {
+            "name": self.names.numbers(later.names.values_in_order()),
+            "category": self.categories.numbers(later.categories.values_in_order()),
+            "thread": self._threads.numbers(later._threads.values_in_order()),
+            "stream": self._streams.numbers(later._streams.values_in_order()),
+            "shapes": (texts := self._texts.numbers(later._texts.values_in_order())),
+            "inputs": texts,
+        }
+        for name, column in later._columns.items():
+            values = column.values
+            self._columns[name].add(np.append(numbers[name], np.int32(NONE))[values] if name in numbers else values)
+        for spelling, sparse in later._more.items():
+            self._sparse(spelling, sparse.form).extend(sparse, self._rows)
+        for thread, thread_name in later._thread_names.items():
+            self._keep_thread_name(thread, thread_name)
+        self._pairs.extend(later._pairs, numbers["thread"], self._rows)
+        self._rows += later._rows
+
     def decode(self, text: bytes) -> Run:
         """Return the events in `text`, a JSON list. Raises: one of NOT_DECODED."""
         return decode(text, exact=self._exact)
@@ -294,9 +323,11 @@ class Rows:
             return
         thread_name = (malformed.object_of(bytes(event.args)) or {}).get("name")
         if isinstance(thread_name, str):
-            thread = (str(event.pid), str(event.tid))
-            if _name_priority(thread_name) >= _name_priority(self._thread_names.get(thread, "")):
-                self._thread_names[thread] = malformed.clean(thread_name.strip())
+            self._keep_thread_name((str(event.pid), str(event.tid)), malformed.clean(thread_name.strip()))
+
+    def _keep_thread_name(self, thread: tuple[str, str], name: str) -> None:
+        if _name_priority(name) >= _name_priority(self._thread_names.get(thread, "")):
+            self._thread_names[thread] = name
 
     def table(self, file: str, info: TraceInfo, *, cut_off: bool, notes: Callable[[Rows], tuple[str, ...]]) -> Table:
         """Return the table. No events can be added afterwards."""
@@ -332,7 +363,7 @@ class Rows:
             metadata=self.metadata,
             unpaired=self._pairs.unpaired,
             malformed=self.malformed,
-            faults=tuple(self.faults.most_common()),
+            faults=tuple(sorted(self.faults.items(), key=lambda fault: (-fault[1], fault[0]))),
             unreadable_arguments=self.unreadable_arguments,
             lost_device_events=self.lost_device_events,
             cut_off=cut_off,

@@ -89,6 +89,16 @@ class Source:
         self._ended = not block
         return block
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file is not compressed."""
+        return self._inflate is None
+
+    def skip_to(self, offset: int) -> None:
+        """Continue at `offset` of a plain file."""
+        self._file.seek(offset)
+        self._first, self._ended, self.text_bytes = b"", False, offset
+
     def _from_file(self, size: int) -> bytes:
         try:
             data = self._file.read(size) or b""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -17,7 +18,9 @@ from profiler_kit.pipeline.inspect import inspect
 from profiler_kit.pipeline.trace_reading import read_all
 from profiler_kit.records.serde import dumps
 from profiler_kit.simulation.replayed_trace import replayed
+from profiler_kit.traces import parts
 from profiler_kit.traces.reader import read
+from profiler_kit.traces.rows import Rows
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "traces"
 RANKS = sorted((FIXTURES / "ranks").glob("rank*.json.gz"))
@@ -30,7 +33,7 @@ def quiet(_: str) -> None:
 def in_processes_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Has small files read in processes as well."""
     monkeypatch.setattr(reading, "MIN_PARALLEL_BYTES", 0)
-    monkeypatch.setattr(reading, "workers_for", lambda *_, **__: 2)
+    monkeypatch.setattr(reading, "workers_for", lambda items, *_, **__: min(items, 2))
 
 
 def test_processes_give_what_this_one_gives(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +43,25 @@ def test_processes_give_what_this_one_gives(monkeypatch: pytest.MonkeyPatch) -> 
     assert here.ranks is not None
     assert [row.rank for row in here.ranks.ranks] == [0, 1]
     assert here.notes == ()
+
+
+def test_parts_of_one_file_give_what_the_whole_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "trace.json"
+    file.write_bytes(gzip.decompress((FIXTURES / "train.cuda.json.gz").read_bytes()))
+    here = read_all([file], quiet)
+    in_processes_too(monkeypatch)
+    monkeypatch.setattr(parts, "PART_BYTES", file.stat().st_size // 3)
+    monkeypatch.setattr(parts, "_WINDOW_BYTES", 2000)
+    events: list[int] = []
+    extend = Rows.extend
+
+    def counted(self: Rows, later: Rows) -> None:
+        events.append(later.events)
+        extend(self, later)
+
+    monkeypatch.setattr(Rows, "extend", counted)
+    assert read_all([file], quiet) == here
+    assert len(events) == 3
 
 
 @pytest.mark.parametrize("processes", [False, True])
