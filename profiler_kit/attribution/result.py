@@ -6,7 +6,7 @@ The columns refer to events by position, not by row: position i of `Host` is the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any, Final, Literal, NamedTuple
 
@@ -170,6 +170,39 @@ class Attribution:
         index = np.searchsorted(self.nodes, node)
         is_node = (node != NONE) & (np.append(self.nodes, np.int32(NONE))[index] == node)
         return np.where(is_node, np.append(self.node_forward, np.int32(NONE))[index], NONE).astype(np.int32)
+
+    def of_steps(self, first: int, last: int) -> Attribution:
+        """Return the events from the start of step `first` to the end of step `last`, with all that enclose them.
+
+        Device work is that of these launches, and what else runs in that time. Modules keep their numbers.
+        """
+        start, end = self.steps[first].start_ns, self.steps[last].end_ns
+        host, device = self.host, self.device
+        number = np.full(len(host.rows) + 1, NONE, np.int32)  # index NONE (-1) selects the last entry
+        kept = np.flatnonzero((host.start_ns < end) & ((host.end_ns > start) | (host.start_ns >= start)))
+        number[kept] = np.arange(len(kept))
+        work = np.flatnonzero((number[device.launch] != NONE) | ((device.start_ns < end) & (device.end_ns > start)))
+        node = np.flatnonzero(number[self.nodes] != NONE)
+
+        def selected(events: Host | Device, at: Ids | Ints, positions: tuple[str, ...]) -> dict[str, Any]:
+            columns = {field.name: getattr(events, field.name)[at] for field in fields(events)}
+            step = columns["step"]
+            columns["step"] = np.where((step >= first) & (step <= last), step - first, NONE).astype(np.int32)
+            return columns | {name: number[columns[name]] for name in positions}
+
+        of_device = selected(device, work, ("launch", "operator"))
+        of_device["aligned"] = np.full_like(of_device["aligned"], NONE)  # they refer to all device work
+        unrecorded = number[self.unrecorded_launches]
+        return replace(
+            self,
+            host=Host(**selected(host, kept, ("parent", "operator", "node", "python"))),
+            device=Device(**of_device),
+            steps=self.steps[first : last + 1],
+            nodes=number[self.nodes[node]],
+            node_forward=number[self.node_forward[node]],
+            node_redone=self.node_redone[node],
+            unrecorded_launches=unrecorded[unrecorded != NONE],
+        )
 
     @property
     def main_thread(self) -> int:

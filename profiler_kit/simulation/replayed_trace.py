@@ -12,6 +12,7 @@ from profiler_kit.records.traces import TraceSummary
 from profiler_kit.simulation.changes import drop_waits
 from profiler_kit.simulation.from_trace import TraceGraph, trace_graph
 from profiler_kit.simulation.graph import NEVER_NS, Mask, selected
+from profiler_kit.simulation.host_lanes import window_of
 from profiler_kit.simulation.profiler_cost import (
     LEAST,
     LEAST_CALIBRATED,
@@ -54,11 +55,14 @@ def replayed(
     """
     if reason := untraced_reason(attribution, summary):
         return Replayed(replace(summary, untraced_reason=reason))
+    cost = cost_of(attribution, summary.missing_share)
+    if own_waits is None:
+        attribution = _around_the_middle(attribution)
     traced = trace_graph(attribution)
     if own_waits is not None:
         nodes = np.flatnonzero(~traced.graph.is_device & (traced.event >= 0))
         traced = replace(traced, graph=drop_waits(traced.graph, nodes[own_waits[traced.event[nodes]]]))
-    part, cost = _middle_steps(traced), cost_of(attribution, summary.missing_share)
+    part = _middle_steps(traced)
     summary = replace(summary, untraced_step_ns=untraced_interval(part.graph, cost))
     scale = calibrated_scale(part.graph, cost, timed_ns) if timed_ns is not None else None
     if not part.graph.is_device.any() or len(part.graph) > MAX_STEP_NODES:
@@ -66,6 +70,20 @@ def replayed(
     range_ = (LEAST, MOST) if scale is None else (LEAST_CALIBRATED, MOST_CALIBRATED)
     model = step_model(attribution, part, cost if scale is None else cost.scaled(scale), range_)
     return Replayed(replace(summary, sites=work_sites(model)), model, scale)
+
+
+def _around_the_middle(attribution: Attribution) -> Attribution:
+    """Return the steps in the middle of a long trace that have more than `MAX_NODES` nodes.
+
+    Device work and its launches are the least that a graph has. The graph of the rest would cost more than the replays.
+    """
+    steps = window_of(attribution).steps
+    count = MAX_NODES * len(steps) // max(2 * len(attribution.device.rows), 1) + 3
+    if 2 * count >= len(steps):
+        return attribution
+    count += (len(steps) - count) % 2  # so that its middle is that of the trace
+    first = attribution.steps.index(steps[(len(steps) - count) // 2])
+    return attribution.of_steps(first, first + count - 1)
 
 
 def _middle_steps(trace: TraceGraph) -> TraceGraph:

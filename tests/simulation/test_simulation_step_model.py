@@ -10,12 +10,13 @@ from inspection_traces import ENGINE, MAIN, Event, call, kernel, launch, mark, n
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.launch_sites import launch_sites
+from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.diagnosis.step_savings import StepSavings
 from profiler_kit.diagnosis.work_sites import removable_sites
 from profiler_kit.records.claims import claim_of_text, idle_claims, kernel_claims
 from profiler_kit.records.report import Finding
-from profiler_kit.simulation.from_trace import trace_graph
+from profiler_kit.simulation.from_trace import TraceGraph, trace_graph
 from profiler_kit.simulation.graph import NONE, Link
 from profiler_kit.simulation.host_pieces import host_pieces
 from profiler_kit.simulation.profiler_cost import ProfilerCost
@@ -39,14 +40,14 @@ def model(tmp_path: Path, events: list[Event]) -> StepModel:
     return step_model(attribution, trace_graph(attribution), FREE)
 
 
-def steps(rows: list[tuple[str, float, float, float, str]]) -> list[Event]:
-    """Four steps, which end on the host with their last operator. Each operator launches a kernel at its end.
+def steps(rows: list[tuple[str, float, float, float, str]], count: int = 4) -> list[Event]:
+    """Four steps or more, which end on the host with their last operator. Each operator launches a kernel at its end.
 
     Rows: the operator, its start and end on the host, and the time and the name of its kernel, which runs after the kernel
     before it.
     """
     events, free, number, length = [], 0.0, 0, max(row[2] for row in rows)
-    for i in range(4):
+    for i in range(count):
         begin = i * length
         events.append(mark(f"ProfilerStep#{i + 1}", begin, begin + length))
         for name, start, end, kernel_us, kernel_name in rows:
@@ -336,6 +337,29 @@ def test_the_middle_of_a_long_trace_gives_the_same_savings(tmp_path: Path, monke
     assert [(s.operator, s.launches) for s in part.sites] == [(s.operator, s.launches) for s in whole.sites]
     for few, many in zip(part.sites, whole.sites, strict=True):
         assert few.saving.median == pytest.approx(many.saving.median, abs=0.05)
+
+
+@pytest.mark.parametrize("count", [30, 31])
+def test_the_graph_of_a_long_trace_is_that_of_its_middle(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attribution = attribute(table(tmp_path, steps(DEVICE_BOUND, count)))
+    monkeypatch.setattr("profiler_kit.simulation.replayed_trace.MAX_NODES", 24)
+    sizes: list[int] = []
+
+    def counted(attribution: Attribution) -> TraceGraph:
+        sizes.append(len(attribution.host.rows))
+        return trace_graph(attribution)
+
+    monkeypatch.setattr("profiler_kit.simulation.replayed_trace.trace_graph", counted)
+    part, part_model, _ = replayed(attribution, summarize(attribution))
+    monkeypatch.setattr("profiler_kit.simulation.replayed_trace._around_the_middle", lambda attribution: attribution)
+    whole, whole_model, _ = replayed(attribution, summarize(attribution))
+    assert sizes[0] < sizes[1] / 2
+    assert part_model is not None
+    assert whole_model is not None
+    assert part_model.traced.duration_ns.tolist() == whole_model.traced.duration_ns.tolist()
+    assert (part.untraced_step_ns, part.sites) == (whole.untraced_step_ns, whole.sites)
 
 
 def test_host_work_between_the_middle_steps_keeps_them_in_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
