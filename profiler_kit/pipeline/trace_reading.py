@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -149,13 +150,15 @@ def extract_trace(
 
     Raises: TraceError.
     """
+    from profiler_kit.traces.reader import read
+
+    table = read(file, details=False, read_parts=read_parts)
+
     from profiler_kit.attribution.engine import attribute
     from profiler_kit.attribution.rank_extract import extract_rank
     from profiler_kit.simulation.ranks import rank_graph
     from profiler_kit.simulation.replayed_trace import replayed
-    from profiler_kit.traces.reader import read
 
-    table = read(file, details=False, read_parts=read_parts)
     attribution = attribute(table)
     extract = extract_rank(attribution)
     replay = replayed(attribution, extract.summary)
@@ -201,7 +204,18 @@ def _in_processes(parts: Sequence[Part]) -> Iterator[Rows | KitError | None]:
     """Read parts of a file in several processes; none of them, if that would not be faster."""
     workers = workers_for(len(parts), PART_PROCESS_BYTES)
     if workers > 1 and sum(part.end - part.start for part in parts) > MIN_PARALLEL_BYTES:
+        threading.Thread(target=_import_stages, daemon=True).start()  # this process has nothing else to do yet
         yield from in_processes(read_part, parts, workers=workers)
+
+
+def _import_stages() -> None:
+    """Import what a trace needs after it is read."""
+    import profiler_kit.attribution.rank_extract
+    import profiler_kit.simulation.ranks
+    import profiler_kit.simulation.replayed_trace  # noqa: F401
+    from profiler_kit.diagnosis.registry import all_rules
+
+    all_rules()
 
 
 def _text_bytes(file: Path) -> int:

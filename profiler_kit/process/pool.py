@@ -29,6 +29,7 @@ SINGLE_THREAD_ENVIRONMENT: Final = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }  # the processes are the parallelism
+TURN_S: Final = 0.01  # an item may take a fifth of a second
 ITEM_MODULE: Final = "profiler_kit.process.item"
 
 
@@ -81,7 +82,7 @@ def in_processes(
             file.write_bytes(pickle.dumps((function, numbered[1])))
             return SlotCommand(argv=[sys.executable, "-m", ITEM_MODULE, str(file)], env=env)
 
-        for (number, _), _, outcome in run_in_slots(enumerate(items), range(workers), command_of):
+        for (number, _), _, outcome in run_in_slots(enumerate(items), range(workers), command_of, TURN_S):
             answers[number] = outcome if isinstance(outcome, KitError) else _answer(outcome, folder / str(number))
             while next_item in answers:
                 yield answers.pop(next_item)

@@ -16,7 +16,7 @@ from profiler_kit.process.child import Child, Outcome, start_child
 Item = TypeVar("Item")
 Slot = TypeVar("Slot")
 
-TURN_S: Final = 0.1  # spent reading the output of one running command before the next one's turn
+TURN_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +39,16 @@ class _Running(Generic[Item, Slot]):
 
 
 def run_in_slots(
-    items: Iterable[Item], slots: Sequence[Slot], command_of: Callable[[Item, Slot], SlotCommand]
+    items: Iterable[Item],
+    slots: Sequence[Slot],
+    command_of: Callable[[Item, Slot], SlotCommand],
+    turn_s: float = TURN_S,
 ) -> Generator[tuple[Item, Slot, Outcome | KitError], None, None]:
     """Run the command of every item in a free slot, and yield each item with its slot and outcome when it ends.
 
     An item is requested when a slot is free. A command that cannot be started is a KitError. When the iterator is closed, or
-    after an exception such as KeyboardInterrupt, all running commands are stopped.
+    after an exception such as KeyboardInterrupt, all running commands are stopped. `turn_s`: spent reading the output of one
+    running command before the next one's turn.
     """
     waiting = iter(items)
     free = list(slots)
@@ -70,7 +74,7 @@ def run_in_slots(
                 return
             for entry in list(running):
                 is_late = entry.until_s is not None and time.monotonic() > entry.until_s
-                if not (entry.child.exits_within(TURN_S) or is_late):
+                if not (entry.child.exits_within(turn_s) or is_late):
                     continue
                 outcome = entry.child.finish(0.0)
                 entry.block.close()

@@ -19,7 +19,7 @@ from profiler_kit.traces.event_runs import Run
 from profiler_kit.traces.rows import Rows
 from profiler_kit.traces.source import BLOCK_BYTES, Source
 
-PART_BYTES: Final = 64 << 20
+PART_BYTES: Final = 32 << 20
 _WINDOW_BYTES: Final = 64 << 10  # searched for the end of an event
 _BETWEEN_EVENTS: Final = re.compile(rb'\}\s*(,)\s*\{[^{}]*"ph"')
 
