@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from profiler_kit.loading.program.documents import Document
-from profiler_kit.loading.program.names import all_nodes, argument, assigned, calls_in, dotted_name, last_name
+from profiler_kit.loading.program.names import all_nodes, argument, assignments, calls_in, dotted_name, last_name
 from profiler_kit.loading.program.slices import facts_of
 
 
@@ -35,7 +35,7 @@ def calls_of(name: str, document: Document, module: str | None) -> tuple[tuple[a
 def _aliases(name: str, tree: ast.Module) -> set[str]:
     """The variables that hold `name`: ``Exp = Informer``, ``Exp = A if full else B``."""
     aliases: set[str] = set()
-    for target, value in (pair for node in all_nodes(tree) for pair in assigned(node)):
+    for target, value in assignments(tree):
         choices = (value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,)
         if isinstance(target, ast.Name) and any(last_name(choice) == name for choice in choices):
             aliases.add(target.id)
@@ -52,8 +52,9 @@ def _calls_of_derived(name: str, tree: ast.Module) -> set[ast.Call]:
 
 def computed_callees(tree: ast.Module) -> list[ast.Call]:
     """The calls in `tree` whose callee is an item of a table or what ``getattr`` returns, also by a variable for it."""
-    pairs = (pair for node in all_nodes(tree) for pair in assigned(node))
-    variables = {target.id for target, value in pairs if isinstance(target, ast.Name) and _is_computed(value)}
+    variables = {
+        target.id for target, value in assignments(tree) if isinstance(target, ast.Name) and _is_computed(value)
+    }
     return [call for call in calls_in(tree) if _is_computed(call.func) or getattr(call.func, "id", "") in variables]
 
 
@@ -91,11 +92,10 @@ def _is_listed(function: ast.expr, name: str, module: str | None, tree: ast.Modu
 def _tables(tree: ast.Module) -> dict[str, set[str]]:
     """The dicts of the document, by the name that they are assigned to, with the names of their values."""
     tables: dict[str, set[str]] = {}
-    for node in all_nodes(tree):
-        for target, value in assigned(node):
-            label = dotted_name(target)
-            if label is not None and isinstance(value, ast.Dict):
-                tables.setdefault(label, set()).update(filter(None, map(last_name, value.values)))
+    for target, value in assignments(tree):
+        label = dotted_name(target)
+        if label is not None and isinstance(value, ast.Dict):
+            tables.setdefault(label, set()).update(filter(None, map(last_name, value.values)))
     return tables
 
 

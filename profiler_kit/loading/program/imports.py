@@ -11,7 +11,7 @@ from typing import Final
 from profiler_kit.loading.program.names import (
     STAR,
     all_nodes,
-    assigned,
+    assignments,
     attributes_read,
     defined_names,
     dotted_name,
@@ -36,7 +36,7 @@ def computed_imports(tree: ast.AST) -> dict[str, frozenset[str]]:
     """
     modules = {
         target.id
-        for target, value in (pair for node in all_nodes(tree) for pair in assigned(node))
+        for target, value in assignments(tree)
         if isinstance(target, ast.Name) and isinstance(value, ast.Call) and last_name(value.func) in _IMPORT_FUNCTIONS
     }
     return {module: frozenset(attributes_read(tree, module)) for module in modules}

@@ -10,7 +10,15 @@ from typing import Final
 
 from profiler_kit.loading.program.documents import Document
 from profiler_kit.loading.program.imports import imported_files
-from profiler_kit.loading.program.names import FunctionNode, all_nodes, assigned, dotted_name, last_name, walk_scope
+from profiler_kit.loading.program.names import (
+    FunctionNode,
+    all_nodes,
+    assignments,
+    dotted_name,
+    last_name,
+    scope_assignments,
+    walk_scope,
+)
 from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.vocabulary import MODELS
 
@@ -65,12 +73,12 @@ def returns_model(function: FunctionNode, builds_model: Callable[[ast.expr], boo
     values: dict[str, list[ast.expr]] = {}
     returned: list[ast.expr] = []
     seen: set[str] = set()
-    for node in (inner for statement in function.body for inner in walk_scope(statement)):
-        for target, value in assigned(node):
+    for statement in function.body:
+        for target, value in scope_assignments(statement):
             if isinstance(target, ast.Name):
                 values.setdefault(target.id, []).append(value)
-        if isinstance(node, ast.Return) and node.value is not None:
-            returned.append(node.value)
+        returns = (node for node in walk_scope(statement) if isinstance(node, ast.Return))
+        returned += [node.value for node in returns if node.value is not None]
 
     def aliases(callee: ast.expr) -> Iterator[ast.expr]:
         """The classes that a local name stands for: ``block = BasicBlock if small else Bottleneck``."""
@@ -200,7 +208,7 @@ class _Assignment:
 
 
 def _assignments(tree: ast.AST) -> Iterator[_Assignment]:
-    for target, value in (pair for node in all_nodes(tree) for pair in assigned(node)):
+    for target, value in assignments(tree):
         elements = target.elts if isinstance(target, ast.Tuple) else [target]
         for position, element in enumerate(elements):
             name = dotted_name(element)

@@ -6,8 +6,9 @@ import ast
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Set
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
+T = TypeVar("T")
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -25,11 +26,25 @@ def walk_scope(node: ast.AST) -> tuple[ast.AST, ...]:
     return _kept(node, "scope_nodes", _scope_nodes)
 
 
-def _kept(node: ast.AST, name: str, nodes: Callable[[ast.AST], Iterator[ast.AST]]) -> tuple[ast.AST, ...]:
-    kept: tuple[ast.AST, ...] | None = vars(node).get(name)
+def assignments(tree: ast.AST) -> tuple[tuple[ast.expr, ast.expr], ...]:
+    """The targets and values of all assignments below `tree`, as `assigned` returns them."""
+    return _kept(tree, "assignments", lambda node: _assignments(all_nodes(node)))
+
+
+def scope_assignments(node: ast.AST) -> tuple[tuple[ast.expr, ast.expr], ...]:
+    """Those of the same scope, as `walk_scope` has it."""
+    return _kept(node, "scope_assignments", lambda inner: _assignments(walk_scope(inner)))
+
+
+def _assignments(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.expr, ast.expr]]:
+    return (pair for node in nodes for pair in assigned(node))
+
+
+def _kept(node: ast.AST, name: str, items: Callable[[ast.AST], Iterable[T]]) -> tuple[T, ...]:
+    kept: tuple[ast.AST, tuple[T, ...]] | None = vars(node).get(name)
     if kept is None or kept[0] is not node:  # a copy of a node has what was kept with the original
-        kept = vars(node)[name] = tuple(nodes(node))
-    return kept
+        kept = vars(node)[name] = node, tuple(items(node))
+    return kept[1]
 
 
 def _scope_nodes(node: ast.AST) -> Iterator[ast.AST]:
@@ -129,8 +144,9 @@ def attribute_paths(tree: ast.AST, name: str) -> set[tuple[str, ...]]:
         n for n in nodes if isinstance(n, (ast.Attribute, ast.Subscript)) and n not in called and n not in inner
     )
     paths = {path for node in outermost if (path := _item_path(node))}
-    pairs = (pair for node in nodes for pair in assigned(node))
-    holders = {_item_path(target) for target, value in pairs if isinstance(value, ast.Name) and value.id == name}
+    holders = {
+        _item_path(target) for target, value in assignments(tree) if isinstance(value, ast.Name) and value.id == name
+    }
     prefixes = {(name,), *(holder for holder in holders if holder)}
     return {
         path[len(prefix) :] for path in paths for prefix in prefixes if path[: len(prefix)] == prefix and path != prefix

@@ -19,6 +19,7 @@ from profiler_kit.loading.program.names import (
     free_names,
     mutated_names,
     reached,
+    scope_assignments,
     target_names,
     unshadowed_builtins,
     used_names,
@@ -118,17 +119,16 @@ class Slicer:
     def _collect_aliases(self, statements: list[ast.stmt]) -> None:
         """Note ``group = parser.add_argument_group()``: a change of `group` is a change of `parser`."""
         for statement in statements:
-            for node in walk_scope(statement):
-                for target, value in assigned(node):
-                    base = base_name(value)
-                    is_of_module = base is not None and base in self.facts.origins and isinstance(value, ast.Attribute)
-                    if base is not None and is_of_module and isinstance(target, ast.Name):
-                        self._registers.setdefault(base, set()).add(target.id)
-                    is_call_of_name = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
-                    if base is None or base in self.facts.origins or is_call_of_name:
-                        continue
-                    if isinstance(target, ast.Name) and target.id != base:
-                        self._aliases.setdefault(target.id, set()).add(base)
+            for target, value in scope_assignments(statement):
+                base = base_name(value)
+                is_of_module = base is not None and base in self.facts.origins and isinstance(value, ast.Attribute)
+                if base is not None and is_of_module and isinstance(target, ast.Name):
+                    self._registers.setdefault(base, set()).add(target.id)
+                is_call_of_name = isinstance(value, ast.Call) and isinstance(value.func, ast.Name)
+                if base is None or base in self.facts.origins or is_call_of_name:
+                    continue
+                if isinstance(target, ast.Name) and target.id != base:
+                    self._aliases.setdefault(target.id, set()).add(base)
 
     def _expand(self, needed: set[str]) -> None:
         nodes = self._expanded
