@@ -10,11 +10,11 @@ from traced_runs import traced_run
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import ZERO, Cost, MemoryCategories, MemoryEstimate, ModuleNode, StaticCount
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
+from profiler_kit.records.traces import TraceModule
 
 MIB = 2**20
 
@@ -123,7 +123,7 @@ def run(
         failure=failure,
         step_ns=step_ns,
         clock="kernel" if layers else None,
-        modules=tuple(LayerTiming(path=path, phase="forward", kernel_ns=round(time * 1e6)) for path, time in layers),
+        modules=tuple(TraceModule(path=path, phase="forward", kernel_ns=round(time * 1e6)) for path, time in layers),
         unattributed_ns=0 if layers else None,
         memory=memory,
         **fields,

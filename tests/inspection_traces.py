@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from profiler_kit.attribution.result import Attribution, Evidence
-from profiler_kit.records.traces import TRACE_PHASES
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Table
 

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Device, Evidence, Host, Module, Step
-from profiler_kit.records.traces import TRACE_PHASES, TraceSummary
+from profiler_kit.records.counts import TRACE_PHASES
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.table import NONE, Kind, Sparse, Stream, Table, Thread
 
 

@@ -27,14 +27,13 @@ from profiler_kit.records.counts import (
 )
 from profiler_kit.records.experiments import ShapeSchedule, ShapeStep
 from profiler_kit.records.machine import Ceilings, MathRate
-from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.notes import plain_notes
 from profiler_kit.records.report import Evidence, Finding, Report, Tool, Trial
 from profiler_kit.records.runs import ConfigRun, Failure, OpMemory, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import dumps, read_report
 from profiler_kit.records.target import InputInfo, TargetInfo
-from profiler_kit.records.traces import IdleTime, KernelStat
+from profiler_kit.records.traces import IdleTime, PhaseTime, TraceKernel, TraceModule
 
 FOLDER = Path(__file__).parent / "fixtures" / "reports"
 MEASURED = Path(__file__).resolve().parent.parent / "docs" / "measured"
@@ -218,17 +217,17 @@ NLL = "void at::native::nll_loss2d_forward_kernel<float, float, long>(float*, fl
 
 def _kernel(
     name: str, family: str, ns: int, calls: int = 1, op: str | None = None, math: str | None = None
-) -> KernelStat:
-    return KernelStat(name=name, family=family, calls=calls, kernel_ns=ns, op=op, math=math)
+) -> TraceKernel:
+    return TraceKernel(name=name, family=family, calls=calls, kernel_ns=ns, op=op, math=math)
 
 
-def _layers(scale: float, *, tf32: bool) -> tuple[LayerTiming, ...]:
+def _layers(scale: float, *, tf32: bool) -> tuple[TraceModule, ...]:
     """Layer times of V0 on an H100, `scale` times those of the default. Without TF32, cuDNN uses its older kernels."""
 
     def ns(microseconds: float) -> int:
         return round(microseconds * 1000 * scale)
 
-    def conv(path: str, forward: float, data: float, weight: float, layout: float) -> list[LayerTiming]:
+    def conv(path: str, forward: float, data: float, weight: float, layout: float) -> list[TraceModule]:
         if tf32:
             fprop = _kernel(FPROP, "conv:xmma_igemm", ns(forward), op="fprop", math="tf32")
             dgrad = _kernel(DGRAD, "conv:xmma_igemm", ns(data), op="dgrad", math="tf32")
@@ -244,13 +243,13 @@ def _layers(scale: float, *, tf32: bool) -> tuple[LayerTiming, ...]:
             backward.append(dgrad)
         total = sum(kernel.kernel_ns for kernel in backward)
         return [
-            LayerTiming(path=path, phase="forward", kernel_ns=fprop.kernel_ns, kernels=(fprop,)),
-            LayerTiming(path=path, phase="backward", kernel_ns=total, kernels=tuple(backward)),
+            TraceModule(path=path, phase="forward", kernel_ns=fprop.kernel_ns, kernels=(fprop,)),
+            TraceModule(path=path, phase="backward", kernel_ns=total, kernels=tuple(backward)),
         ]
 
-    def one(path: str, phase: str, microseconds: float, name: str, family: str) -> LayerTiming:
+    def one(path: str, phase: str, microseconds: float, name: str, family: str) -> TraceModule:
         kernel = _kernel(name, family, ns(microseconds), 3)
-        return LayerTiming(path=path, phase=phase, kernel_ns=kernel.kernel_ns, kernels=(kernel,))  # type: ignore[arg-type]
+        return TraceModule(path=path, phase=phase, kernel_ns=kernel.kernel_ns, kernels=(kernel,))  # type: ignore[arg-type]
 
     return (
         one("", "forward", 120.0, RELU, "pointwise"),
@@ -265,8 +264,8 @@ def _layers(scale: float, *, tf32: bool) -> tuple[LayerTiming, ...]:
     )
 
 
-def _totals(layers: tuple[LayerTiming, ...]) -> tuple[KernelStat, ...]:
-    totals: dict[str, KernelStat] = {}
+def _totals(layers: tuple[TraceModule, ...]) -> tuple[TraceKernel, ...]:
+    totals: dict[str, TraceKernel] = {}
     for kernel in (kernel for layer in layers for kernel in layer.kernels):
         total = totals.get(kernel.name)
         ns, calls = (total.kernel_ns, total.calls) if total else (0, 0)
@@ -274,12 +273,12 @@ def _totals(layers: tuple[LayerTiming, ...]) -> tuple[KernelStat, ...]:
     return tuple(sorted(totals.values(), key=lambda kernel: -kernel.kernel_ns))
 
 
-def _phases(layers: tuple[LayerTiming, ...], step_ms: float, stopwatch: tuple[float, ...]) -> tuple[PhaseTiming, ...]:
+def _phases(layers: tuple[TraceModule, ...], step_ms: float, stopwatch: tuple[float, ...]) -> tuple[PhaseTime, ...]:
     phases = []
     for phase, share in zip(("forward", "loss", "backward", "optimizer"), stopwatch, strict=True):
         kernel_ns = sum(layer.kernel_ns for layer in layers if layer.phase == phase)
         phases.append(
-            PhaseTiming(
+            PhaseTime(
                 phase=phase,  # type: ignore[arg-type]
                 stopwatch_ns=round(step_ms * MS * share / 100),
                 event_ns=round(kernel_ns * 1.004) + 9_000,
@@ -507,9 +506,9 @@ OPERATOR_FAMILIES = {
 def v0_cpu() -> Report:
     """V0 on a CPU: one configuration, three slow steps, operator time, no events."""
 
-    def layer(path: str, phase: str, ms: float, op: str) -> LayerTiming:
-        kernel = KernelStat(name=op, family=OPERATOR_FAMILIES[op], calls=1, kernel_ns=round(ms * MS))
-        return LayerTiming(path=path, phase=phase, kernel_ns=kernel.kernel_ns, kernels=(kernel,))  # type: ignore[arg-type]
+    def layer(path: str, phase: str, ms: float, op: str) -> TraceModule:
+        kernel = TraceKernel(name=op, family=OPERATOR_FAMILIES[op], calls=1, kernel_ns=round(ms * MS))
+        return TraceModule(path=path, phase=phase, kernel_ns=kernel.kernel_ns, kernels=(kernel,))  # type: ignore[arg-type]
 
     forward, backward = "aten::mkldnn_convolution", "aten::convolution_backward"
     layers = (
@@ -539,7 +538,7 @@ def v0_cpu() -> Report:
         traced_steps=1,
         clock="operator",
         phases=tuple(
-            PhaseTiming(
+            PhaseTime(
                 phase=phase,  # type: ignore[arg-type]
                 stopwatch_ns=round(ms * MS),
                 kernel_ns=sum(part.kernel_ns for part in layers if part.phase == phase),

@@ -21,12 +21,12 @@ from profiler_kit.measurement.tuning_result import measure_result
 from profiler_kit.measurement.visits import Round, Visit, as_round
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.jobs import Screened
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.progress import ignore_processes
 from profiler_kit.records.report import Tool
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo, TargetSpec
+from profiler_kit.records.traces import TraceModule
 from profiler_kit.records.tuning import Tuning, TuningOptions
 
 PLAIN = RunConfig(name="default", enabled=True, benchmark=False, deterministic=False, allow_tf32=True)
@@ -154,7 +154,7 @@ class SimulatedDevice:
     def read_trace(self, run: ConfigRun, trace: Path) -> ConfigRun:
         assert run.step_ns is not None
         kernel_ns = round(run.step_ns.median * self.device_share)
-        layer = LayerTiming(path="", phase="forward", kernel_ns=kernel_ns)
+        layer = TraceModule(path="", phase="forward", kernel_ns=kernel_ns)
         return with_traced(run, clock="kernel", modules=(layer,), unattributed_ns=0)
 
     def measure_visits(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from profiler_kit.records.counts import Phase
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.report import Tool, TraceReport
 from profiler_kit.records.traces import (
@@ -20,7 +21,6 @@ from profiler_kit.records.traces import (
     TraceKernel,
     TraceModule,
     TraceOperator,
-    TracePhase,
     TraceStep,
     TraceSummary,
     WaitByPhase,
@@ -29,8 +29,8 @@ from profiler_kit.records.traces import (
 MS = 1_000_000
 US = 1_000
 # phase -> host ms, device ms, ms of the host's that are waiting
-Phases = Mapping[TracePhase, tuple[float | None, float, float]]
-Idle = Mapping[tuple[IdleCause, TracePhase], float]
+Phases = Mapping[Phase, tuple[float | None, float, float]]
+Idle = Mapping[tuple[IdleCause, Phase], float]
 XMMA = "sm90_xmma_dgrad_implicit_gemm_indexed_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize256x64x32_cudnn"
 
 

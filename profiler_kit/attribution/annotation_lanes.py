@@ -16,10 +16,11 @@ from profiler_kit.attribution.host_only import host_timeline
 from profiler_kit.attribution.host_time import innermost
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.totals import messages
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.records.families import family_name
 from profiler_kit.records.lanes import COLLECTIVES, DEVICE, PHASES, ROOT_NAME, UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span, SpanKind
-from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
+from profiler_kit.records.traces import IDLE_CAUSES
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
 

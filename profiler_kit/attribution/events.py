@@ -10,7 +10,7 @@ import numpy as np
 
 from profiler_kit.attribution.nesting import nest
 from profiler_kit.records import marks
-from profiler_kit.records.traces import TracePhase
+from profiler_kit.records.counts import Phase
 from profiler_kit.traces.names import (
     ACCUMULATE,
     GRAPH_PREFIX,
@@ -61,12 +61,12 @@ _LOSS_MODULE: Final = re.compile(
 _WRAPPER: Final = re.compile(r"(DistributedDataParallel|FullyShardedDataParallel)\.forward|FSDP::\w*(pre|post)_forward")
 _WRAPPER_BACKWARD: Final = re.compile(r"FSDP::\w*(pre|post)_backward|FullyShardedDataParallel\._(pre|post)_backward")
 # Words of ranges that users record: record_function("forward"), "## backward ##", "fwd", "optimizer.step".
-_PHASE_WORDS: Final[dict[str, TracePhase]] = {
+_PHASE_WORDS: Final[dict[str, Phase]] = {
     "forward": "forward", "fwd": "forward", "backward": "backward", "bwd": "backward", "optimizer": "optimizer",
     "optim": "optimizer", "loss": "loss", "criterion": "loss",
 }  # fmt: skip
 # These words have other meanings too, as in data_parallel: they name a phase only alone.
-_PHASE_NAMES: Final[dict[str, TracePhase]] = {"data": "data", "transfer": "transfer", "other": "other"}
+_PHASE_NAMES: Final[dict[str, Phase]] = {"data": "data", "transfer": "transfer", "other": "other"}
 _NEUTRAL_WORDS: Final = frozenset(("train", "training", "eval", "model", "step", "pass", "phase", "run", "compute"))
 _DATA_RANGE: Final = re.compile(r"data_?load(er|ing)?|(load|get|next|fetch|wait_for)_(data|batch)")
 _WORD: Final = re.compile(r"[A-Za-z]+")  # MyLoss is one word: the name of a class, not of a phase
@@ -123,7 +123,7 @@ def _roles(table: Table, rows: Ids) -> Bytes:
     return role
 
 
-def user_phase(name: str) -> TracePhase | None:
+def user_phase(name: str) -> Phase | None:
     """Return the phase that the name of a user's range states: "## forward:over_arch ##", "Backward 3", "train/optimizer_step".
 
     The first or the last word is that of a phase, and no word is that of another; or the name is that of a phase: "data".

@@ -9,7 +9,7 @@ import numpy as np
 from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.host_activity import user_calls
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, phase_name
-from profiler_kit.records.traces import TracePhase
+from profiler_kit.records.counts import Phase
 from profiler_kit.traces.intervals import distinct_rows, union
 from profiler_kit.traces.names import NODE_PREFIX
 from profiler_kit.traces.table import NONE, Ids, Ints, Kind
@@ -30,7 +30,7 @@ class Site(NamedTuple):
 
     source: str
     operator: str
-    phase: TracePhase | str
+    phase: Phase | str
     call: str = ""
     has_backward: bool = False
 

@@ -12,9 +12,8 @@ from profiler_kit.attribution.links import Nodes
 from profiler_kit.attribution.phases import BACKWARD, RECOMPUTE, Phases
 from profiler_kit.attribution.result import Module
 from profiler_kit.records import marks
-from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRANSFER_PATH
+from profiler_kit.records.counts import DATA_PATH, LOSS_PATH, OPTIMIZER_PATH, TRACE_PHASES, TRANSFER_PATH
 from profiler_kit.records.paths import innermost_module, parent_path
-from profiler_kit.records.traces import TRACE_PHASES
 from profiler_kit.traces.names import GRAPH_PREFIX, MODULE_PREFIX
 from profiler_kit.traces.table import NONE, Ids, Ints, Table
 

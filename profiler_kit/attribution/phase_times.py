@@ -14,7 +14,8 @@ from profiler_kit.attribution.host_time import phase_intervals
 from profiler_kit.attribution.phases import BACKWARD, RECOMPUTE
 from profiler_kit.attribution.result import Attribution, phase_name
 from profiler_kit.attribution.wait_times import PhaseWaits, phase_waits
-from profiler_kit.records.traces import TRACE_PHASES, KernelStat, PhaseTime, TraceModule
+from profiler_kit.records.counts import TRACE_PHASES
+from profiler_kit.records.traces import PhaseTime, TraceKernel, TraceModule
 from profiler_kit.traces.intervals import Intervals, count_by, empty, join, length, overlap, subtract, sum_by, union
 from profiler_kit.traces.kernels import ConvolutionOp, classify, convolution_op
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Mask
@@ -27,7 +28,7 @@ class ModuleTimes(NamedTuple):
     """The time by module and phase in the order of the first work, and that without a phase, longest first."""
 
     modules: tuple[TraceModule, ...]
-    unattributed: tuple[KernelStat, ...]
+    unattributed: tuple[TraceKernel, ...]
 
 
 class _Cell(NamedTuple):
@@ -37,13 +38,13 @@ class _Cell(NamedTuple):
     phase: int
     within: int
     module: int
-    kernel: KernelStat
+    kernel: TraceKernel
 
 
 def module_times(attribution: Attribution, work: Work) -> ModuleTimes:
     """Return the time of `work` by module and phase, with its kernels. Collectives are split by the phase that launched them."""
     modules: list[tuple[int, TraceModule]] = []
-    unattributed: list[KernelStat] = []
+    unattributed: list[TraceKernel] = []
     for (phase, within, number), group in groupby(_cells(attribution, work), key=lambda cell: cell[1:4]):
         cells = list(group)
         kernels = _longest_first(cell.kernel for cell in cells)
@@ -66,7 +67,7 @@ def module_times(attribution: Attribution, work: Work) -> ModuleTimes:
     )
 
 
-def _longest_first(kernels: Iterable[KernelStat]) -> tuple[KernelStat, ...]:
+def _longest_first(kernels: Iterable[TraceKernel]) -> tuple[TraceKernel, ...]:
     return tuple(sorted(kernels, key=lambda kernel: (-kernel.kernel_ns, kernel.name)))
 
 
@@ -86,7 +87,7 @@ def _cells(attribution: Attribution, work: Work) -> Iterator[_Cell]:
         first.tolist(), *numbers, ns.tolist(), calls.tolist(), convolution.tolist(), strict=True
     ):
         kernel = classify(work.names[name], CONVOLUTION_OPS[kind])
-        stat = KernelStat(
+        stat = TraceKernel(
             name=work.names[name],
             family=kernel.family,
             calls=count,

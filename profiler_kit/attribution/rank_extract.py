@@ -15,8 +15,9 @@ from profiler_kit.attribution.device_time import Gaps, device_time
 from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.attribution.totals import messages
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.records.lanes import StepTimeline
-from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
+from profiler_kit.records.traces import IDLE_CAUSES, TraceSummary
 from profiler_kit.traces.intervals import Intervals, assign_to_first, join, overlap, subtract, sum_by, union
 from profiler_kit.traces.names import HOST_COLLECTIVE_RANGE
 from profiler_kit.traces.table import GROUP_NAME, GROUP_RANKS, NONE, Ids, Ints, Kind, Mask

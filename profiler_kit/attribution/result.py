@@ -13,8 +13,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from profiler_kit.records.counts import TRACE_PHASES, Phase
 from profiler_kit.records.lanes import ROOT_NAME
-from profiler_kit.records.traces import TRACE_PHASES, TracePhase
 from profiler_kit.traces.columns import Column, used_texts
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Bytes, Ids, Ints, Kind, Mask, Table
@@ -232,7 +232,7 @@ def climb(positions: Ids, parent_of: Callable[[Ids], Ids]) -> Ids:
     return result
 
 
-def phase_name(number: int) -> TracePhase | Literal[""]:
+def phase_name(number: int) -> Phase | Literal[""]:
     """Return the name of phase `number`, "" for NONE."""
     return TRACE_PHASES[number] if number != NONE else ""
 

@@ -21,8 +21,7 @@ from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, Evidence
 from profiler_kit.attribution.summary import summarize_device, summarize_host
 from profiler_kit.errors import TraceError
 from profiler_kit.records import marks
-from profiler_kit.records.mean_step import Clock, run_phase
-from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.runs import Clock, ConfigRun
 from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.intervals import Intervals, join, union
 from profiler_kit.traces.table import NONE, Ids, Ints, Mask
@@ -157,7 +156,7 @@ def attribute_run(
 def _unattributed_notes(traced: TraceSummary) -> Iterator[str]:
     """Yield one sentence for each part of the work of the steps that no phase has, and one for concurrent work."""
     unlinked = traced.device_events - traced.linked
-    without_phase = [(module.events, module.kernel_ns) for module in traced.modules if run_phase(module) is None]
+    without_phase = [(module.events, module.kernel_ns) for module in traced.modules if not module.launched_in]
     without_phase += [(kernel.calls, kernel.kernel_ns) for kernel in traced.unattributed]
     count = sum(module.events for module in traced.modules) + sum(kernel.calls for kernel in traced.unattributed)
     in_steps_ns = sum(ns for _, ns in without_phase) - traced.unlinked_ns

@@ -12,8 +12,8 @@ import numpy as np
 from profiler_kit.attribution.device_time import Timeline
 from profiler_kit.attribution.phase_times import CONVOLUTION_OPS, convolutions
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution, climb
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.records.traces import (
-    TRACE_PHASES,
     CollectiveTime,
     Communication,
     ShapedOperator,
@@ -108,7 +108,7 @@ def kernels(attribution: Attribution, timeline: Timeline) -> tuple[TraceKernel, 
                 sum_ns=int(total[i]),
             )
         )
-    return tuple(sorted(entries, key=lambda entry: (-entry.kernel_ns, -entry.sum_ns)))
+    return tuple(sorted(entries, key=lambda entry: (-entry.kernel_ns, -entry.duration_ns)))
 
 
 def median_kernel_ns(attribution: Attribution) -> int | None:

@@ -14,7 +14,8 @@ from profiler_kit.attribution.device_time import BACK_TO_BACK_NS, CAUSE_NUMBERS,
 from profiler_kit.attribution.host_activity import user_call
 from profiler_kit.attribution.host_time import Launches, Waits, stopwatch_threads
 from profiler_kit.attribution.result import Attribution, climb, phase_name
-from profiler_kit.records.traces import FULL_QUEUE_NAME, TRACE_PHASES, IdleCause, SyncWait, WaitByPhase
+from profiler_kit.records.counts import TRACE_PHASES
+from profiler_kit.records.traces import FULL_QUEUE_NAME, IdleCause, SyncWait, WaitByPhase
 from profiler_kit.traces.intervals import Intervals, distinct_rows, overlap, sum_by, union
 from profiler_kit.traces.table import NONE, Ids, Ints
 

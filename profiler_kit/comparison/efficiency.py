@@ -26,7 +26,7 @@ from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, algorithms
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import TraceKernel
 from profiler_kit.records.uncounted import reason_of_unknown_work
 from profiler_kit.units import text
 
@@ -61,7 +61,7 @@ def _algorithm_use(part: ConvolutionTiming) -> AlgorithmUse:
     )
 
 
-def _kernels(run: ConfigRun, path: str, phase: Phase) -> Iterable[KernelStat]:
+def _kernels(run: ConfigRun, path: str, phase: Phase) -> Iterable[TraceKernel]:
     for layer in run.modules:
         if layer.path == path and TIMED_AS.get(layer.phase, layer.phase) == phase:
             yield from layer.kernels

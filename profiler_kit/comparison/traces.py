@@ -19,10 +19,10 @@ from profiler_kit.comparison.trace_alignment import (
 from profiler_kit.comparison.trace_kinds import kind_changes
 from profiler_kit.comparison.trace_sentences import notes, sentences
 from profiler_kit.errors import NotComparableError
-from profiler_kit.records.counts import PSEUDO_PATHS
+from profiler_kit.records.counts import PSEUDO_PATHS, TRACE_PHASES
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison, TraceSide
-from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES, TraceSummary
+from profiler_kit.records.traces import IDLE_CAUSES, TraceSummary
 from profiler_kit.statistics.report_noise import REPORT_DRIFT
 
 NO_PHASE: Final = "(no phase)"
@@ -36,7 +36,7 @@ def compare_steps(a: ConfigRun, b: ConfigRun, labels: tuple[str, str]) -> TraceC
 
     Modules are left out: the comparison of reports aligns the modules of both models.
     """
-    steps = a.step_summary, b.step_summary
+    steps = a.mean_step, b.mean_step
     if steps[0] is None or steps[1] is None or steps[0].clock != steps[1].clock:
         return None
     if not (steps[0].span_ns and steps[1].span_ns):
@@ -109,7 +109,7 @@ class _TraceMeans:
         self._trace = trace
         self._divisor = divisor
         idle = {cause: sum(entry.ns for entry in trace.idle if entry.cause == cause) for cause in IDLE_CAUSES}
-        phase_parts = [(timing.phase, timing.kernel_ns) for timing in trace.phases]
+        phase_parts = [(timing.phase, timing.kernel_ns or 0) for timing in trace.phases]
         busy_parts = [*phase_parts, (NO_PHASE, trace.unattributed_ns)]
         idle_parts = list(idle.items())
         means = list(self._divide([ns for _, ns in (*busy_parts, *idle_parts)]))

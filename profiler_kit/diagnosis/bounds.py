@@ -14,7 +14,7 @@ from profiler_kit.diagnosis.timing import kernels_of
 from profiler_kit.diagnosis.work_groups import MEMORY_FAMILIES, is_host_copy, is_product, short_operators
 from profiler_kit.records.families import is_product_family
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.records.traces import KernelStat, TraceKernel
+from profiler_kit.records.traces import TraceKernel
 from profiler_kit.records.verdict import Bound
 
 # From this share of the busy time on, one kind of kernels decides its length.
@@ -135,7 +135,7 @@ def _bound_of(cell: Cell) -> Bound:
 
 def _kernel_bound(report: Report | TraceReport) -> Bound:
     """What limits the busy time: by the roofline, or else by the kind of most kernels."""
-    kernels: list[KernelStat | TraceKernel]
+    kernels: list[TraceKernel | TraceKernel]
     if isinstance(report, TraceReport):
         kernels = [kernel for trace in report.traces for kernel in trace.kernels]
     else:
@@ -155,7 +155,7 @@ def _kernel_bound(report: Report | TraceReport) -> Bound:
     return _BOUND_OF_KIND.get(kind, "kernels")
 
 
-def _kernel_kind(kernel: KernelStat | TraceKernel) -> str:
+def _kernel_kind(kernel: TraceKernel | TraceKernel) -> str:
     if is_host_copy(kernel.name):
         return "copies"
     if is_product_family(kernel.family):

@@ -33,7 +33,7 @@ from profiler_kit.records.roofline import (
 )
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.target import TargetInfo
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import TraceKernel
 
 FP32: Final = "fp32"
 AUTOCAST_BYTES: Final = (
@@ -263,7 +263,7 @@ def uses_cudnn(node: ModuleNode, static: StaticCount) -> bool:
     return is_cudnn_op(node.class_name)
 
 
-def main_kernel_math(kernels: Iterable[KernelStat]) -> str | None:
+def main_kernel_math(kernels: Iterable[TraceKernel]) -> str | None:
     """Return the arithmetic with the most time among contraction kernels; None if no kernel name shows it."""
     times: Counter[str] = Counter()
     for kernel in kernels:
@@ -273,7 +273,7 @@ def main_kernel_math(kernels: Iterable[KernelStat]) -> str | None:
 
 
 def contraction_math(
-    node: ModuleNode, phase: CountPhase, kernels: Iterable[KernelStat], assumed: StepArithmetic, static: StaticCount
+    node: ModuleNode, phase: CountPhase, kernels: Iterable[TraceKernel], assumed: StepArithmetic, static: StaticCount
 ) -> str | None:
     """Return the arithmetic of `node`'s contractions in `phase`, by its kernels or else as `assumed`; None without any."""
     if not node.cost(phase).macs:

@@ -19,7 +19,7 @@ from profiler_kit.diagnosis.timing import weighted_median
 from profiler_kit.records.claims import Claim, kernel_claims
 from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.records.traces import IdleCause, IdleTime, KernelStat, TraceSummary, idle_by_cause
+from profiler_kit.records.traces import IdleCause, IdleTime, TraceKernel, TraceSummary, idle_by_cause
 
 Match = TypeVar("Match")
 
@@ -172,7 +172,7 @@ class StepWork:
     @cached_property
     def phase_ns(self) -> Mapping[str, int]:
         """The work of each phase."""
-        return {timing.phase: timing.kernel_ns for timing in self.trace.phases}
+        return {timing.phase: timing.kernel_ns or 0 for timing in self.trace.phases}
 
     @cached_property
     def phase_calls(self) -> Mapping[str, int]:
@@ -193,7 +193,7 @@ class StepWork:
         if self.trace.median_kernel_ns is not None:
             return self.trace.median_kernel_ns
         kernels = [k for k in self.trace.kernels if k.calls > 0 and k.family != "memcpy/memset"]
-        return weighted_median((k.sum_ns / k.calls, k.calls) for k in kernels)
+        return weighted_median((k.duration_ns / k.calls, k.calls) for k in kernels)
 
     @property
     def host_data_ns(self) -> int:
@@ -229,7 +229,7 @@ class StepWork:
         return {path: ns for path, ns in times.most_common() if ns}
 
 
-def work_of(kernel: KernelStat) -> Work:
+def work_of(kernel: TraceKernel) -> Work:
     """Return a kernel of a module as work."""
     return Work(
         name=kernel.name, family=kernel.family, calls=kernel.calls, ns=kernel.kernel_ns, op=kernel.op, math=kernel.math

@@ -18,10 +18,9 @@ from profiler_kit.records.families import (
     is_convolution,
     main_algorithm,
 )
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Evidence, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import TraceKernel, TraceModule
 from profiler_kit.units import percent, text
 
 
@@ -65,12 +64,12 @@ def busy_share(report: Report) -> float:
     return 1.0 if share is None else share
 
 
-def layer_timing(run: ConfigRun, path: str, phase: Phase) -> LayerTiming | None:
+def layer_timing(run: ConfigRun, path: str, phase: Phase) -> TraceModule | None:
     """Return the run's times for one module in one phase; None without any."""
     return next((item for item in run.modules if item.path == path and item.phase == phase), None)
 
 
-def kernels_of(run: ConfigRun) -> tuple[KernelStat, ...]:
+def kernels_of(run: ConfigRun) -> tuple[TraceKernel, ...]:
     """Return all kernels of the run; those of its modules if the run has no kernel list."""
     return run.kernels or tuple(kernel for item in run.modules for kernel in item.kernels)
 

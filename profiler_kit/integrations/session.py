@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from profiler_kit.display.records import save
 from profiler_kit.errors import KitError, UsageError
 from profiler_kit.recording.guard import Guard
-from profiler_kit.records.counts import DEFAULT_CONVENTION, Phase
+from profiler_kit.records.counts import DEFAULT_CONVENTION, PHASES, Phase
 from profiler_kit.records.lanes import StepTimeline
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.temporary_files import folder_problem, replacement
@@ -188,8 +188,8 @@ class LoopSession:
 
         Raises: UsageError for another name, or outside the session.
         """
-        if name not in get_args(Phase):
-            raise UsageError(f"no phase {name!r}", hint=f"choose one of: {', '.join(get_args(Phase))}")
+        if name not in PHASES:
+            raise UsageError(f"no phase {name!r}", hint=f"choose one of: {', '.join(PHASES)}")
         if self._recorder is None:
             raise UsageError(
                 "phase() outside the session", hint="call it inside: with profiler_kit.session(model) as s:"

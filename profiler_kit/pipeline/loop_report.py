@@ -17,12 +17,13 @@ from profiler_kit.pipeline.run_traces import attribute_run_trace, with_counted_w
 from profiler_kit.pipeline.seen_runs import loss_name
 from profiler_kit.records.counts import DEFAULT_CONVENTION, Phase, StaticCount
 from profiler_kit.records.lanes import StepTimeline
-from profiler_kit.records.mean_step import LossShares, PhaseTiming
+from profiler_kit.records.mean_step import LossShares
 from profiler_kit.records.notes import Note, plain_notes
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Evaluation
 from profiler_kit.records.seen import SeenRun
 from profiler_kit.records.target import IN_PYTHON, InputInfo, TargetInfo
+from profiler_kit.records.traces import PhaseTime
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.units import duration
 
@@ -122,7 +123,7 @@ def _evaluation(observed: Observations) -> Evaluation | None:
     return Evaluation(count=len(observed.evaluated_ns), steps=steps, ns=max(0, round(added_ns)))
 
 
-def _phases(observed: Observations, loss: LossShares | None = None) -> tuple[PhaseTiming, ...]:
+def _phases(observed: Observations, loss: LossShares | None = None) -> tuple[PhaseTime, ...]:
     """Each phase in a step of median length, so that the phases are the step: the mean of the middle half of its times, scaled.
 
     Each phase has a middle half of its own: other processes may disturb a short phase in any step. Without a backward pass there
@@ -130,7 +131,7 @@ def _phases(observed: Observations, loss: LossShares | None = None) -> tuple[Pha
     """
     import statistics
 
-    from profiler_kit.records.traces import TRACE_PHASES
+    from profiler_kit.records.counts import TRACE_PHASES
 
     shares = (loss or LossShares()) if observed.has_backward else LossShares(0.0, 0.0)
     samples_ns = _with_loss_split(observed.stopwatch_ns, observed.between_calls_ns, shares)
@@ -138,7 +139,7 @@ def _phases(observed: Observations, loss: LossShares | None = None) -> tuple[Pha
     means_ns = sum(map(_middle_mean, (event_ns or samples_ns).values()))
     scale = statistics.median(observed.steps_ns) / means_ns if means_ns else 0.0
     return tuple(
-        PhaseTiming(
+        PhaseTime(
             phase=phase,
             stopwatch_ns=round(scale * _middle_mean(samples_ns[phase])),
             event_ns=round(scale * _middle_mean(event_ns[phase])) if phase in event_ns else None,

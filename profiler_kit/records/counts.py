@@ -9,8 +9,10 @@ from typing import Final, Literal, NamedTuple, get_args
 from profiler_kit.records.parallel import ParallelPlan
 from profiler_kit.records.variation import Variation
 
-Phase = Literal["data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "other"]
-PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+Phase = Literal["data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "communication", "other"]
+TRACE_PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+# In a run, collectives belong to the phase that launches them.
+PHASES: Final[tuple[Phase, ...]] = tuple(phase for phase in TRACE_PHASES if phase != "communication")
 
 CountPhase = Literal["forward", "loss", "backward", "recompute"]
 COUNT_PHASES: Final[tuple[CountPhase, ...]] = get_args(CountPhase)

@@ -1,4 +1,4 @@
-"""Display names of kernel and operator families. Records hold the family names (`KernelStat.family`)."""
+"""Display names of kernel and operator families. Records hold the family names (`TraceKernel.family`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import TraceKernel
 
 LAYOUT: Final = "conv:layout"
 FFT: Final = "conv:fft"
@@ -72,7 +72,7 @@ _GROUPS: Final = {
     "memcpy/memset": "copies and layout", "optimizer": "optimizer",
 }  # fmt: skip
 
-# Arithmetic as in `KernelStat.math` and `ConvolutionTiming.math`.
+# Arithmetic as in `TraceKernel.math` and `ConvolutionTiming.math`.
 MATH_NAMES: Final = {
     "tf32": "TF32",
     "fp32": "fp32 SIMT",  # per thread, not on tensor cores
@@ -147,11 +147,11 @@ class Algorithm:
     kernel_ns: int = 0
 
 
-def algorithms_by_time(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
+def algorithms_by_time(kernels: Iterable[TraceKernel]) -> tuple[Algorithm, ...]:
     """The algorithms among `kernels`, sorted by time, longest first. Stages of FFT and im2col count as these algorithms."""
     kernel_list = list(kernels)
     present = {k.family for k in kernel_list}
-    groups: defaultdict[str, list[KernelStat]] = defaultdict(list)
+    groups: defaultdict[str, list[TraceKernel]] = defaultdict(list)
     for kernel in kernel_list:
         groups[parent_algorithm(kernel.family, present)].append(kernel)
     result = []
@@ -163,7 +163,7 @@ def algorithms_by_time(kernels: Iterable[KernelStat]) -> tuple[Algorithm, ...]:
     return tuple(sorted(result, key=lambda entry: -entry.kernel_ns))
 
 
-def main_algorithm(kernels: Iterable[KernelStat]) -> Algorithm | None:
+def main_algorithm(kernels: Iterable[TraceKernel]) -> Algorithm | None:
     """The algorithm with the most time among `kernels`; None without kernels."""
     return next(iter(algorithms_by_time(kernels)), None)
 

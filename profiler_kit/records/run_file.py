@@ -2,22 +2,30 @@
 
     {"name": "gemm", "family": "gemm", "calls": 2, "kernel_ns": 500, "traced": [4, 1001]}   # 4 calls, 1001 ns in two steps
 
-Reading restores them in `traced`.
+Reading restores them in `traced`. A file of an earlier version (before 2026-11-28) has the mean of the traced steps alone.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from profiler_kit.records.counts import PHASES
 
 Json = dict[str, Any]
 
 
+# Names of `phases`, `modules` and their kernels that `traced` has alone.
+_OF_TRACED: Final = ("sum_ns", "idle_ns", "events", "class_name", "within")
+
+
 def merge_kernels(run: Json) -> None:
     """Move the kernels of each module of `traced` to `modules`, where this loses nothing."""
+    kernels = (kernel for module in run["modules"] for kernel in module["kernels"])
+    for item in (*run["phases"], *run["modules"], *kernels):
+        for name in _OF_TRACED:
+            item.pop(name, None)
     for module, layer in _pairs(run):
         kernels = module.get("kernels", [])
         sums = {kernel["name"]: [kernel["calls"], kernel["kernel_ns"]] for kernel in kernels}
@@ -36,6 +44,44 @@ def restore_kernels(run: Json) -> bool:
             module["kernels"] = _traced_kernels(kernels)
             changed = True
     return changed
+
+
+def summary_of_mean(run: Json) -> Json:
+    """Return a summary without steps of a `run` whose file has the mean of its traced steps under names of its own."""
+    layers, on_host = run.get("modules") or [], run.get("clock") == "operator"
+    in_layers = [kernel for layer in layers for kernel in layer.get("kernels") or ()]
+    kernels = run.get("kernels") or in_layers
+    attributed = Counter[str]()
+    for kernel in in_layers:
+        attributed[kernel["name"]] += kernel["kernel_ns"]
+    rest = [{**kernel, "kernel_ns": kernel["kernel_ns"] - attributed[kernel["name"]]} for kernel in kernels]
+    device_ns = sum(layer["kernel_ns"] for layer in layers) + run["unattributed_ns"]
+    span_ns, idle = run.get("span_ns") or 0, run.get("idle") or []
+    idle_ns = sum(part["ns"] for part in idle) if span_ns else 0
+    return {
+        "file": "",
+        "clock": "host" if on_host else "device",
+        "device_events": 0 if on_host else sum(kernel["calls"] for kernel in kernels),
+        "span_ns": span_ns,
+        "busy_ns": span_ns - idle_ns if span_ns else device_ns,
+        "idle_ns": idle_ns,
+        "sum_ns": device_ns,
+        "unattributed_ns": run["unattributed_ns"],
+        "phases": [
+            {name: phase.get(name) for name in ("phase", "kernel_ns", "host_ns", "wait_ns")}
+            for phase in run.get("phases") or ()
+            if phase.get("kernel_ns") is not None
+        ],
+        "idle": idle,
+        "modules": layers,
+        "kernels": [] if on_host else kernels,
+        "operators": [{**kernel, "host_self_ns": kernel["kernel_ns"]} for kernel in kernels] if on_host else [],
+        "unattributed": [kernel for kernel in rest if kernel["kernel_ns"] > 0],
+        "syncs": run.get("waits") or [],
+        "queue": run.get("queue"),
+        "activities": run.get("activities") or [],
+        "untraced_step_ns": run.get("untraced_step_ns"),
+    }
 
 
 def _pairs(run: Json) -> Iterator[tuple[Json, Json]]:

@@ -9,12 +9,13 @@ from typing import Final, Literal
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import PHASES, DeviceMemory, Phase
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, HostLoad, NewThread, PartWorkspace, Repeat
-from profiler_kit.records.mean_step import Clock, LayerTiming, MeanStep, PhaseTiming, mean_step, mean_summary
+from profiler_kit.records.mean_step import mean_step
 from profiler_kit.records.parallel import RankRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
-from profiler_kit.records.traces import HostActivity, IdleTime, KernelStat, Queue, SyncWait, TraceSummary
+from profiler_kit.records.traces import IdleTime, PhaseTime, TraceKernel, TraceModule, TraceSummary
 
+Clock = Literal["kernel", "operator"]
 FailureKind = Literal["error", "out_of_memory", "crash", "timeout", "interrupted", "target"]
 FailureCode = Literal["", "unused_parameters", "lost_peer", "stopped"]
 
@@ -156,8 +157,7 @@ class ConfigRun(Saved, kind="run"):
     - `phases`: the clocks of each phase; only `kernel_ns`, `host_ns` and `wait_ns` come from the traced steps.
     - `modules`, `kernels`: device time by path and phase, and by kernel. `unattributed_ns`: device time without a phase.
     - `span_ns`: the span. It equals the busy time plus the sum of `idle`, exactly; of several devices, it is their mean.
-    - `idle`: idle time by cause. `activities`: what the host did in it, longest first. `queue`: the launch queue.
-    - `waits`: the host's waits for the device.
+    - `idle`: idle time by cause.
     - `untraced_step_ns`: the time of a step without the profiler, as their replay estimates it.
 
     Memory, in bytes of the caching allocator:
@@ -199,7 +199,7 @@ class ConfigRun(Saved, kind="run"):
     steps_ns: tuple[int, ...] = ()
     step_ns: Interval | None = None
     round_ns: int | None = None
-    timed_phases: tuple[PhaseTiming, ...] = ()
+    timed_phases: tuple[PhaseTime, ...] = ()
     traced_steps: int = 0
     traced: TraceSummary | None = None
     profiler_scale: float | None = None
@@ -259,75 +259,61 @@ class ConfigRun(Saved, kind="run"):
         return (*((self.repeat,) if self.repeat is not None else ()), *self.further_repeats)
 
     @cached_property
-    def mean_step(self) -> MeanStep:
-        """The mean of the traced steps; empty without a trace."""
-        return mean_step(self.traced) if self.traced is not None else MeanStep()
-
-    @cached_property
-    def step_summary(self) -> TraceSummary | None:
-        """The mean of the traced steps as a summary without steps, as reports show it; None without a trace."""
-        return mean_summary(self.traced, self.mean_step) if self.traced is not None else None
+    def mean_step(self) -> TraceSummary | None:
+        """The mean of the traced steps, a summary without steps; None without a trace."""
+        return mean_step(self.traced) if self.traced is not None else None
 
     @property
     def clock(self) -> Clock | None:
         """``kernel`` for device time, ``operator`` for operator time on a CPU; None without a trace."""
-        return self.mean_step.clock
+        if self.traced is None:
+            return None
+        return "kernel" if self.traced.clock == "device" else "operator"
 
     @property
-    def phases(self) -> tuple[PhaseTiming, ...]:
+    def phases(self) -> tuple[PhaseTime, ...]:
         """The phases that were timed or have device work, each with all of its clocks."""
-        if self.traced is None:
+        if self.mean_step is None:
             return self.timed_phases
         timed = {timing.phase: timing for timing in self.timed_phases}
         traced = {timing.phase: timing for timing in self.mean_step.phases}
-        return tuple(
-            _with_traced(timed.get(phase), traced.get(phase, PhaseTiming(phase=phase, kernel_ns=0)))
+        times = [
+            (timed.get(phase, PhaseTime(phase=phase)), traced.get(phase, PhaseTime(phase=phase, kernel_ns=0)))
             for phase in PHASES
-            if phase in timed or (phase in traced and traced[phase].kernel_ns)
+        ]
+        return tuple(
+            replace(device, stopwatch_ns=host.stopwatch_ns, event_ns=host.event_ns)
+            for host, device in times
+            if host.phase in timed or device.kernel_ns
         )
 
     @property
-    def modules(self) -> tuple[LayerTiming, ...]:
+    def modules(self) -> tuple[TraceModule, ...]:
         """Device time by path and phase."""
-        return self.mean_step.modules
+        return self.mean_step.modules if self.mean_step is not None else ()
 
     @property
-    def kernels(self) -> tuple[KernelStat, ...]:
+    def kernels(self) -> tuple[TraceKernel, ...]:
         """Device time by kernel, longest first."""
-        return self.mean_step.kernels
+        return self.mean_step.kernels if self.mean_step is not None else ()
 
     @property
     def unattributed_ns(self) -> int | None:
         """Device time without a phase; None without a trace."""
-        return self.mean_step.unattributed_ns
+        return self.mean_step.unattributed_ns if self.mean_step is not None else None
 
     @property
     def span_ns(self) -> int | None:
         """From the start of the step on the host to the end of its last work: the busy time plus the sum of `idle`, exactly.
 
-        None without a trace, and in older files.
+        None without a trace, 0 in older files.
         """
-        return self.mean_step.span_ns
+        return self.mean_step.span_ns if self.mean_step is not None else None
 
     @property
     def idle(self) -> tuple[IdleTime, ...]:
         """Idle time by cause."""
-        return self.mean_step.idle
-
-    @property
-    def activities(self) -> tuple[HostActivity, ...]:
-        """What the host did in idle time, longest first."""
-        return self.mean_step.activities
-
-    @property
-    def waits(self) -> tuple[SyncWait, ...]:
-        """The host's waits for the device."""
-        return self.mean_step.waits
-
-    @property
-    def queue(self) -> Queue | None:
-        """The launch queue."""
-        return self.mean_step.queue
+        return self.mean_step.idle if self.mean_step is not None else ()
 
     @property
     def untraced_step_ns(self) -> Interval | None:
@@ -337,9 +323,7 @@ class ConfigRun(Saved, kind="run"):
     @property
     def device_ns(self) -> int | None:
         """Device (or operator) time per step, attributed plus unattributed; None without a trace."""
-        if self.unattributed_ns is None:
-            return None
-        return sum(layer.kernel_ns for layer in self.modules) + self.unattributed_ns
+        return self.mean_step.sum_ns if self.mean_step is not None else None
 
     @property
     def busy_ns(self) -> int | None:
@@ -364,8 +348,3 @@ class ConfigRun(Saved, kind="run"):
         traced = busy_ns / self.span_ns if self.span_ns else 0.0
         timed = min(1.0, busy_ns / step_ns) if step_ns and (self.clock == "kernel" or not self.span_ns) else 0.0
         return max(traced, timed) or 1.0
-
-
-def _with_traced(timed: PhaseTiming | None, traced: PhaseTiming) -> PhaseTiming:
-    """`traced` with the clocks of `timed`."""
-    return replace(traced, stopwatch_ns=timed.stopwatch_ns, event_ns=timed.event_ns) if timed is not None else traced

@@ -23,12 +23,10 @@ from profiler_kit.records.check import CheckResult, CheckResults
 from profiler_kit.records.claims import Claim, claim_of_text
 from profiler_kit.records.comparison import Comparison
 from profiler_kit.records.machine import Machine
-from profiler_kit.records.mean_step import MeanStep, as_traced
 from profiler_kit.records.notes import Note, note_of_line
 from profiler_kit.records.report import Report, TraceReport
-from profiler_kit.records.run_file import merge_kernels, restore_kernels
+from profiler_kit.records.run_file import merge_kernels, restore_kernels, summary_of_mean
 from profiler_kit.records.runs import MEAN_NAMES
-from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import HINT_GIVE_REPORT, HINT_REWRITE_FILE, Saved, kind_words
 from profiler_kit.records.sweeps import Sweep
 from profiler_kit.records.trace_comparison import TraceComparison
@@ -86,7 +84,7 @@ def dumps(record: Saved, *, indent: int | None = 1) -> str:
     data = {"kind": record.kind, "schema": record.schema, **msgspec.to_builtins(record, enc_hook=_to_builtin)}
     if isinstance(record, Report):
         for run, fields in zip(record.runs, data["runs"], strict=True):
-            fields["traced"] = _without_defaults(run.traced)
+            fields |= {name: _without_defaults(getattr(run, name)) for name in ("traced", "timed_phases")}
             fields |= {name: msgspec.to_builtins(getattr(run, name), enc_hook=_to_builtin) for name in MEAN_NAMES}
             merge_kernels(fields)
     # json encodes in C only without indent. A trace of 150,000 names takes 1.5 s this way, else 6 s.
@@ -236,8 +234,7 @@ def _with_traced(data: bytes) -> bytes:
             continue
         phases = run.get("phases") or []
         if run.get("unattributed_ns") is not None:
-            untraced = msgspec.convert(run.get("untraced_step_ns"), type=Interval | None)
-            run["traced"] = to_json(as_traced(msgspec.convert(run, type=MeanStep), untraced))
+            run["traced"] = summary_of_mean(run)
             phases = [phase for phase in phases if phase.get("stopwatch_ns") is not None]
         run["timed_phases"] = phases
     return msgspec.json.encode(content)

@@ -11,12 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
+from profiler_kit.records.counts import Phase
 from profiler_kit.records.samples import Interval
-
-TracePhase = Literal[
-    "data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "communication", "other"
-]
-TRACE_PHASES: Final[tuple[TracePhase, ...]] = get_args(TracePhase)
 
 IdleCause = Literal[
     "waiting for data",
@@ -42,24 +38,34 @@ FIRST_STEP_FACTOR: Final = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseTime:
-    """The time of one phase on the host and on the device.
+    """The time of one phase: in a trace, or of a run in ns per step. None where a clock does not exist or was not read.
 
-    - `host_ns`: wall time of the phase on the host; None where the trace does not show it.
-    - `kernel_ns`: its share of the busy time. Each instant counts once, for a collective only if nothing else runs.
-    - `sum_ns`: the sum of all durations; larger than `kernel_ns` where streams overlap.
-    - `idle_ns`: the idle gaps that end with its work.
+    From the timed steps of a run, which have no profiler:
+
+    - `stopwatch_ns`: median host time without synchronization; the loss phase ends with ``.item()``.
+    - `event_ns`: median time between CUDA events around the phase.
+
+    From a trace. Without one, `sum_ns`, `idle_ns` and `events` are 0:
+
+    - `kernel_ns`: its share of the busy time. Each instant counts once, for a collective only if nothing else runs. On a CPU:
+      operator time. In a run, that of the kernels that the phase launched.
+    - `host_ns`: wall time of the phase on the host.
     - `wait_ns`: the part of `host_ns` in which the host waits for the device (`.item()`, synchronize, a full launch queue),
       including waits for other phases' kernels. Waits on threads that `host_ns` leaves out do not count.
+    - `sum_ns`: the sum of all durations; larger than `kernel_ns` where streams overlap.
+    - `idle_ns`: the idle gaps that end with its work.
     - `events`: the number of device events.
     """
 
-    phase: TracePhase
-    host_ns: int | None
-    kernel_ns: int
-    sum_ns: int
-    idle_ns: int
-    wait_ns: int
-    events: int
+    phase: Phase
+    stopwatch_ns: int | None = None
+    event_ns: int | None = None
+    kernel_ns: int | None = None
+    host_ns: int | None = None
+    wait_ns: int | None = None
+    sum_ns: int = 0
+    idle_ns: int = 0
+    events: int = 0
 
     def without(self, part: PhaseTime | None) -> PhaseTime:
         """The rest of the phase's time after `part` of it is removed."""
@@ -68,10 +74,10 @@ class PhaseTime:
         return PhaseTime(
             phase=self.phase,
             host_ns=None if self.host_ns is None else self.host_ns - (part.host_ns or 0),
-            kernel_ns=self.kernel_ns - part.kernel_ns,
+            kernel_ns=(self.kernel_ns or 0) - (part.kernel_ns or 0),
+            wait_ns=(self.wait_ns or 0) - (part.wait_ns or 0),
             sum_ns=self.sum_ns - part.sum_ns,
             idle_ns=self.idle_ns - part.idle_ns,
-            wait_ns=self.wait_ns - part.wait_ns,
             events=self.events - part.events,
         )
 
@@ -84,7 +90,7 @@ class IdleTime:
     """
 
     cause: IdleCause
-    phase: TracePhase | Literal[""] = ""
+    phase: Phase | Literal[""] = ""
     ns: int
     gaps: int = 0
     longest_ns: int = 0
@@ -180,13 +186,14 @@ class UnreadEvents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KernelStat:
-    """One kernel (on a CPU: one operator) in a trace, or in a mean step.
+class TraceKernel:
+    """Device work with one name (on a CPU: one operator) in a trace, in one module of it, or in a mean step.
 
     - `calls`: its calls. In a mean step, those of all traced steps divided by the number of steps, rounded.
-    - `kernel_ns`: its device time, each busy instant once.
+    - `kernel_ns`: its device time, each busy instant once; computation takes precedence over communication.
     - `op`: ``fprop``, ``dgrad`` or ``wgrad`` for kernels of convolutions; None where the name does not state it.
     - `math`: ``tf32``, ``fp32``, ``f16``, ``bf16`` …; None where the name does not state it.
+    - `sum_ns`: the sum of all durations; None for a kernel of one module.
     """
 
     name: str
@@ -195,13 +202,20 @@ class KernelStat:
     kernel_ns: int
     op: str | None = None
     math: str | None = None
+    sum_ns: int | None = None
+
+    @property
+    def duration_ns(self) -> int:
+        """The sum of all durations; where it is unknown, the device time."""
+        return self.kernel_ns if self.sum_ns is None else self.sum_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceModule:
     """Device time of one module in one phase, excluding children. Each busy instant counts once.
 
-    - `path`: "" for work outside all modules, ``(communication)`` for collectives.
+    - `path`: "" for work outside all modules, ``(communication)`` for collectives. In a run, also other pseudo paths.
+    - `phase`: of collectives, "communication"; in a mean step, the phase that launched them.
     - `class_name`: "" where the trace does not record it.
     - `events`: the number of device events.
     - `within`: of collectives, the phase that launched them, "" where unknown; "" for all other work.
@@ -210,12 +224,18 @@ class TraceModule:
     """
 
     path: str
-    class_name: str
-    phase: TracePhase
+    class_name: str = ""
+    phase: Phase
     kernel_ns: int
-    events: int
-    within: TracePhase | Literal[""] = ""
-    kernels: tuple[KernelStat, ...] = ()
+    events: int = 0
+    within: Phase | Literal[""] = ""
+    kernels: tuple[TraceKernel, ...] = ()
+
+    @property
+    def launched_in(self) -> Phase | Literal[""]:
+        """The phase that launched the work; "" where it is unknown, and for the phase "other"."""
+        phase = self.within if self.phase == "communication" else self.phase
+        return "" if phase in ("other", "communication") else phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,28 +282,10 @@ class ShapedOperator:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TraceKernel:
-    """Device work with one name.
-
-    - `family`, `op`, `math`: as stated by the name. `op` and `math` are None where the name does not state them.
-    - `kernel_ns`: each busy instant once; computation takes precedence over communication.
-    - `sum_ns`: the sum of all durations.
-    """
-
-    name: str
-    family: str
-    op: str | None
-    math: str | None
-    calls: int
-    kernel_ns: int
-    sum_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitByPhase:
     """The part of a host wait in which kernels of `phase` ran ("" if the device was idle or the kernels are unattributed)."""
 
-    phase: TracePhase | Literal[""]
+    phase: Phase | Literal[""]
     ns: int
 
 
@@ -301,7 +303,7 @@ class SyncWait:
 
     name: str
     call: str
-    phase: TracePhase | Literal[""]
+    phase: Phase | Literal[""]
     calls: int
     wait_ns: int
     waited_for: tuple[WaitByPhase, ...]
@@ -323,7 +325,7 @@ class HostActivity:
     """
 
     name: str
-    phase: TracePhase | Literal[""]
+    phase: Phase | Literal[""]
     source: str
     calls: int
     ns: int
@@ -372,7 +374,7 @@ class WorkSite:
 
     source: str
     operator: str
-    phase: TracePhase | Literal[""]
+    phase: Phase | Literal[""]
     launches: float
     launch_share: float
     product_share: float
@@ -496,19 +498,19 @@ class TraceSummary:
 
     file: str
     clock: Literal["device", "host"]
-    events: int
-    device_events: int
+    events: int = 0
+    device_events: int = 0
     span_ns: int
     busy_ns: int
     idle_ns: int
     sum_ns: int
-    linked: int
-    unlinked_ns: int
-    aligned_ns: int
+    linked: int = 0
+    unlinked_ns: int = 0
+    aligned_ns: int = 0
     unattributed_ns: int
-    moduleless_ns: int
-    step_ns: int | None
-    host_step_ns: int | None
+    moduleless_ns: int = 0
+    step_ns: int | None = None
+    host_step_ns: int | None = None
     devices: tuple[str, ...] = ()
     rank: int | None = None
     world_size: int | None = None
@@ -519,7 +521,7 @@ class TraceSummary:
     idle: tuple[IdleTime, ...] = ()
     streams: tuple[StreamTime, ...] = ()
     modules: tuple[TraceModule, ...] = ()
-    unattributed: tuple[KernelStat, ...] = ()
+    unattributed: tuple[TraceKernel, ...] = ()
     operators: tuple[TraceOperator, ...] = ()
     shapes: tuple[ShapedOperator, ...] = ()
     kernels: tuple[TraceKernel, ...] = ()
@@ -609,13 +611,13 @@ class TraceSummary:
     @property
     def outside_ns(self) -> int:
         """The busy time of `outside_steps`."""
-        return sum(timing.kernel_ns for timing in self.outside_steps)
+        return sum(timing.kernel_ns or 0 for timing in self.outside_steps)
 
     @property
     def overlap_ns(self) -> int:
         """The sum of durations minus the busy time: work that ran at the same time as other work."""
         return self.sum_ns - self.busy_ns
 
-    def phase(self, name: TracePhase) -> PhaseTime | None:
+    def phase(self, name: Phase) -> PhaseTime | None:
         """The times of one phase; None if the trace has no work of it."""
         return next((timing for timing in self.phases if timing.phase == name), None)

@@ -12,11 +12,10 @@ from profiler_kit.errors import UsageError
 from profiler_kit.records.claims import PEAK, Claim, Kind
 from profiler_kit.records.counts import is_inside
 from profiler_kit.records.document import Document, FindingList, Paragraph, Section, Table
-from profiler_kit.records.mean_step import trace_kernel, trace_operator
 from profiler_kit.records.report import Finding, Report, TraceReport
 from profiler_kit.records.serde import to_json
 from profiler_kit.records.sums import sum_fields
-from profiler_kit.records.traces import KernelStat, TraceKernel, TraceOperator, TraceSummary
+from profiler_kit.records.traces import TraceKernel, TraceOperator, TraceSummary
 from profiler_kit.report import tables, trace_tables
 from profiler_kit.report.columns.column import Column, page_table
 from profiler_kit.report.columns.convolutions import CONVOLUTION_COLUMNS
@@ -197,14 +196,17 @@ def _traced(shown: Shown, selection: _Selection) -> Iterator[Section]:
 
 def _kernels(trace: TraceSummary, selection: _Selection) -> Sequence[TraceKernel | TraceOperator]:
     """The selected kernels (on the host's clock: operators), and those of the selected modules and phases, longest first."""
-    whole: Sequence[TraceKernel | TraceOperator] = trace.kernels if trace.clock == "device" else trace.operators
+    on_device = trace.clock == "device"
+    whole: Sequence[TraceKernel | TraceOperator] = trace.kernels if on_device else trace.operators
     work = {kernel.name: kernel for kernel in whole if selection.has("kernel", kernel.name)}
-    of_modules: defaultdict[str, list[KernelStat]] = defaultdict(list)
+    of_modules: defaultdict[str, list[TraceKernel]] = defaultdict(list)
     for module in trace.modules:
         if selection.has_module(module.path) or selection.has("phase", module.phase):
             for kernel in module.kernels:
                 of_modules[kernel.name].append(kernel)
-    as_work = trace_kernel if trace.clock == "device" else trace_operator
     for name, kernels in of_modules.items():
-        work.setdefault(name, as_work(sum_fields(kernels, "calls", "kernel_ns")))
+        kernel = sum_fields(kernels, "calls", "kernel_ns")
+        family, calls, ns = kernel.family, kernel.calls, kernel.kernel_ns
+        operator = TraceOperator(name=name, family=family, calls=calls, kernel_ns=ns, host_self_ns=ns)
+        work.setdefault(name, kernel if on_device else operator)
     return sorted(work.values(), key=lambda kernel: (-kernel.kernel_ns, kernel.name))[:ROWS]

@@ -11,12 +11,12 @@ from typing import Final, TypeVar
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PHASES, PSEUDO_PATHS, ZERO, Cost, ModuleNode, Phase, StaticCount
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import Floor, Roofline
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.sums import sum_fields, sum_known
+from profiler_kit.records.traces import TraceModule
 
 Row = TypeVar("Row")
 
@@ -180,7 +180,7 @@ def run_by_name(report: Report, name: str | None = None) -> ConfigRun | None:
 def layer_rows(report: Report, run: ConfigRun | None) -> Layers:
     """`report`'s modules joined with the times of `run` (None: no times) and its roofline."""
     nodes = {node.path: node for node in report.static.modules} if report.static else {}
-    timings: dict[str, list[LayerTiming]] = {}
+    timings: dict[str, list[TraceModule]] = {}
     traced = run is not None and run.unattributed_ns is not None
     if run is not None and traced:
         for timing in run.modules:
@@ -291,8 +291,8 @@ def _paths(named: Iterable[str]) -> list[str]:
     return [path for path in paths if path not in PSEUDO_PATHS] + [path for path in PSEUDO_PATHS if path in paths]
 
 
-def _row(path: str, node: ModuleNode | None, timings: Iterable[LayerTiming], traced: bool) -> LayerRow:
-    by_phase = dict.fromkeys(PHASES, 0)
+def _row(path: str, node: ModuleNode | None, timings: Iterable[TraceModule], traced: bool) -> LayerRow:
+    by_phase: dict[Phase, int] = dict.fromkeys(PHASES, 0)
     families: list[tuple[str, int]] = []
     for timing in timings:
         by_phase[timing.phase] += timing.kernel_ns

@@ -9,12 +9,12 @@ from typing import Final, Literal, TypeVar
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PHASES, DeviceMemory, MemoryCategories
 from profiler_kit.records.document import Table
-from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import STEP, Roofline
 from profiler_kit.records.runs import ConfigRun, PeakMemory
 from profiler_kit.records.schedules import shape_times
 from profiler_kit.records.sums import sum_known
+from profiler_kit.records.traces import PhaseTime
 from profiler_kit.report.columns.column import Column, WorkUnit, data_table, in_unit, page_table
 from profiler_kit.report.columns.convolutions import CHANGE_COLUMNS, CONVOLUTION_COLUMNS
 from profiler_kit.report.columns.counts import COST_COLUMNS, CROSS_CHECK_COLUMNS, OP_COLUMNS, ROOFLINE_COLUMNS
@@ -176,7 +176,7 @@ def phase_rows(run: ConfigRun) -> tuple[list[PhaseRow], PhaseRow]:
     """One row per phase with a time on any clock, in the order of the step, and their sum."""
     timings = sorted(run.phases, key=lambda timing: PHASES.index(timing.phase))
     timings = [t for t in timings if any((t.stopwatch_ns, t.event_ns, t.kernel_ns))]
-    total = PhaseTiming(
+    total = PhaseTime(
         phase="other",
         stopwatch_ns=sum_known(t.stopwatch_ns for t in timings),
         event_ns=sum_known(t.event_ns for t in timings),

@@ -69,10 +69,10 @@ class Shown:
     @classmethod
     def of_run(cls, run: ConfigRun) -> Shown | None:
         """The mean traced step of `run`; None without a trace."""
-        if run.traced is None or run.step_summary is None:
+        if run.traced is None or run.mean_step is None:
             return None
         caption = f"{run.config.name}, per traced step"
-        return cls(trace=run.step_summary, recorded=run.traced, caption=caption, config=run.config.name)
+        return cls(trace=run.mean_step, recorded=run.traced, caption=caption, config=run.config.name)
 
 
 View = Callable[[Shown, int | None, int | None], Table]
@@ -251,7 +251,7 @@ _LISTS: Final[dict[TraceView | _Detail, _List]] = {
     ),
     "kernel": (
         "Kernels", "trace_kernels", TRACE_KERNEL_COLUMNS,
-        lambda shown, top: trace_tables.kernels_by_time(shown.trace, top), None,
+        lambda shown, top: trace_tables.kernels_by_time(shown.trace, top) if shown.trace.clock == "device" else (), None,
     ),
     "host": (
         "Host during idle time", "trace_host", TRACE_HOST_COLUMNS,

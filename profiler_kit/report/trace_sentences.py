@@ -84,7 +84,7 @@ def clocks(trace: TraceSummary) -> Iterator[str]:
     if trace.clock != "device" or trace.missing_share >= MAX_MISSING_SHARE:
         return
     misleading = [timing for timing in trace.step_phases if _is_misleading(timing, trace)]
-    misleading.sort(key=lambda timing: -abs((timing.host_ns or 0) - timing.kernel_ns))
+    misleading.sort(key=lambda timing: -abs((timing.host_ns or 0) - (timing.kernel_ns or 0)))
     for timing in misleading[:2]:
         full_queue_ns = sum(
             wait.wait_ns for wait in trace.syncs if wait.name == FULL_QUEUE_NAME and wait.phase == timing.phase
@@ -98,7 +98,7 @@ def _start_ns(trace: TraceSummary, timing: PhaseTime) -> int:
 
 
 def _is_misleading(timing: PhaseTime, trace: TraceSummary) -> bool:
-    host, device = timing.host_ns, timing.kernel_ns
+    host, device = timing.host_ns, timing.kernel_ns or 0
     if host is None or timing.phase in ("data", "communication", "other"):
         return False
     if max(host, device) < MIN_SPAN_SHARE * trace.span_ns:
@@ -107,7 +107,7 @@ def _is_misleading(timing: PhaseTime, trace: TraceSummary) -> bool:
 
 
 def _clock(timing: PhaseTime, full_queue_ns: int, start_ns: int) -> str:
-    host, device = timing.host_ns or 0, timing.kernel_ns
+    host, device, wait_ns = timing.host_ns or 0, timing.kernel_ns or 0, timing.wait_ns or 0
     times = f"{timing.phase.capitalize()} takes {text(host, 'ns')} on the host, {text(device, 'ns')} on the device"
     if host < device:
         return f"{times}: the host only launches the work."
@@ -115,8 +115,8 @@ def _clock(timing: PhaseTime, full_queue_ns: int, start_ns: int) -> str:
         return f"{times}: its first call starts the library, for {text(start_ns, 'ns')}."
     if full_queue_ns >= MIN_WAIT_SHARE * host:
         return f"{times}: launches wait {text(full_queue_ns, 'ns')} for space in the full launch queue."
-    if timing.wait_ns >= MIN_WAIT_SHARE * host:
-        return f"{times}: the host waits {text(timing.wait_ns, 'ns')} for the device, also for kernels of other phases."
+    if wait_ns >= MIN_WAIT_SHARE * host:
+        return f"{times}: the host waits {text(wait_ns, 'ns')} for the device, also for kernels of other phases."
     return f"{times}: the work takes longer to launch than to run."
 
 

@@ -7,14 +7,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.records.document import Table
 from profiler_kit.records.inspect_options import TraceView
-from profiler_kit.records.mean_step import trace_kernel
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.sums import sum_fields
 from profiler_kit.records.traces import (
-    TRACE_PHASES,
     IdleTime,
     PhaseTime,
     TraceKernel,
@@ -105,7 +104,7 @@ def _phase_line(timing: PhaseTime) -> PhaseLine:
         label=timing.phase,
         host_ns=timing.host_ns,
         wait_ns=timing.wait_ns,
-        kernel_ns=timing.kernel_ns,
+        kernel_ns=timing.kernel_ns or 0,
         sum_ns=timing.sum_ns,
         idle_ns=timing.idle_ns,
         events=timing.events,
@@ -214,19 +213,17 @@ def _data_tables(report: TraceReport) -> Iterator[Table]:
 
 def run_data_tables(runs: Iterable[ConfigRun]) -> Iterator[Table]:
     """The complete tables of the mean traced steps of `runs`, with the columns of inspected traces."""
-    shown = [(run, step) for run in runs if (step := run.step_summary) is not None]
+    shown = [(run, step) for run in runs if (step := run.mean_step) is not None]
     for name, columns, items in _TABLES_OF_STEPS:
         rows = [TraceItem(step, item, run.config.name) for run, step in shown for item in items(step)]
         yield data_table(run_table_name(name), of_runs(columns), rows)
-    for name, columns, items_of_run in _RUN_TABLES:
-        rows = [TraceItem(step, item, run.config.name) for run, step in shown for item in items_of_run(run)]
-        yield data_table(run_table_name(name), of_runs(columns), rows)
-
-
-def _kernels_of_run(run: ConfigRun) -> Sequence[TraceKernel]:
-    """The kernels of the mean step; on the host's clock its operators."""
-    kernels = run.step_summary.kernels if run.step_summary is not None else ()
-    return kernels or tuple(map(trace_kernel, run.kernels))
+    steps = [
+        TraceItem(mean, step, run.config.name)
+        for run, mean in shown
+        if run.traced is not None
+        for step in run.traced.steps
+    ]
+    yield data_table(run_table_name("trace_steps"), of_runs(TRACE_STEP_COLUMNS), steps)
 
 
 def run_table_name(name: str) -> str:
@@ -258,10 +255,6 @@ _TABLES_OF_STEPS: Final[tuple[_DataTable, ...]] = (
     *(
         table
         for table in _TABLES
-        if table[0] not in ("traces", "trace_phases", "trace_idle", "trace_devices", "trace_kernels", "trace_steps")
+        if table[0] not in ("traces", "trace_phases", "trace_idle", "trace_devices", "trace_steps")
     ),
-)
-_RUN_TABLES: Final[tuple[tuple[str, Sequence[Column[TraceItem[Any]]], Callable[[ConfigRun], Iterable[Any]]], ...]] = (
-    ("trace_kernels", TRACE_KERNEL_COLUMNS, _kernels_of_run),
-    ("trace_steps", TRACE_STEP_COLUMNS, lambda run: run.traced.steps if run.traced is not None else ()),
 )

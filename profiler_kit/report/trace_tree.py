@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from profiler_kit.records.counts import PSEUDO_PATHS
-from profiler_kit.records.traces import TraceModule, TracePhase
+from profiler_kit.records.counts import PSEUDO_PATHS, Phase
+from profiler_kit.records.traces import TraceModule
 from profiler_kit.report.columns.traces import ModuleLine
 
 SELF: Final = "(self)"
@@ -22,9 +22,9 @@ class _Node:
 
     name: str
     class_name: str = ""
-    own: Counter[TracePhase] = field(default_factory=Counter)
+    own: Counter[Phase] = field(default_factory=Counter)
     below: dict[str, _Node] = field(default_factory=dict)
-    times: Counter[TracePhase] = field(default_factory=Counter)
+    times: Counter[Phase] = field(default_factory=Counter)
 
     @property
     def kernel_ns(self) -> int:
@@ -130,7 +130,7 @@ def _draw(nodes: Sequence[_Node], levels: int, top: int | None, guide: str, line
             children.append(_Node(SELF, own=node.own, times=node.own))
         _draw(children, levels - 1, top, below, lines)
     if others:
-        times: Counter[TracePhase] = Counter()
+        times: Counter[Phase] = Counter()
         for node in others:
             times.update(node.times)
         lines.append(ModuleLine(label=f"{guide}({len(others)} more)", class_name="", times=dict(times), own_ns=None))

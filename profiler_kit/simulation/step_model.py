@@ -21,8 +21,9 @@ from profiler_kit.attribution.host_activity import LONG_GAP_NS
 from profiler_kit.attribution.host_time import host_waits
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.claims import WAITS, Claim
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.records.families import is_product_family
-from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
+from profiler_kit.records.traces import IDLE_CAUSES
 from profiler_kit.simulation.changes import drop_waits, remove, remove_work, shorten
 from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Graph, Ids, Ints, Mask

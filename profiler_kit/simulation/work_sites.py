@@ -9,7 +9,8 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from profiler_kit.attribution.result import phase_name
-from profiler_kit.records.traces import Saving, TracePhase, WorkSite
+from profiler_kit.records.counts import Phase
+from profiler_kit.records.traces import Saving, WorkSite
 from profiler_kit.simulation.graph import Bytes, Ids, Ints, Mask
 from profiler_kit.simulation.places import Places
 from profiler_kit.simulation.step_model import USUAL, StepModel
@@ -134,6 +135,6 @@ def _longest_operators(model: StepModel, nodes: Mask, pieces: Mask) -> tuple[str
     return tuple(name for name, _ in totals.most_common() if name)[:MAX_OPERATORS]
 
 
-def _longest_phase(phase: Bytes, ns: Ints) -> TracePhase | Literal[""]:
+def _longest_phase(phase: Bytes, ns: Ints) -> Phase | Literal[""]:
     known = phase != NONE
     return phase_name(int(np.bincount(phase[known], ns[known]).argmax())) if known.any() else ""

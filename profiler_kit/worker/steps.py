@@ -23,8 +23,8 @@ from profiler_kit.loading import Batch, Target
 from profiler_kit.meta.checkpointing import checkpointed
 from profiler_kit.meta.device_moves import moves_redirected, names_accelerator
 from profiler_kit.records.counts import Phase
-from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.target import TargetInfo
+from profiler_kit.records.traces import PhaseTime
 from profiler_kit.user_code.locations import one_line_message
 from profiler_kit.worker.graphed import Graphed, GraphedStep
 
@@ -285,10 +285,10 @@ class TimedSteps:
             for phase, samples in others.items():
                 mine.setdefault(phase, []).extend(samples)
 
-    def phases(self) -> tuple[PhaseTiming, ...]:
+    def phases(self) -> tuple[PhaseTime, ...]:
         """The median of each phase by stopwatch and by events, in execution order."""
         return tuple(
-            PhaseTiming(
+            PhaseTime(
                 phase=phase,
                 stopwatch_ns=round(statistics.median(samples)),
                 event_ns=round(statistics.median(self.event_ns[phase])) if phase in self.event_ns else None,

@@ -27,7 +27,7 @@ from profiler_kit.attribution.result import Attribution
 from profiler_kit.attribution.summary import summarize
 from profiler_kit.errors import KitError
 from profiler_kit.process import run
-from profiler_kit.records.traces import TRACE_PHASES
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE
 

@@ -12,12 +12,11 @@ from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import COUNT_PHASES, ZERO, Cost, CountPhase, ModuleNode, StaticCount
 from profiler_kit.records.machine import Ceilings, MathRate
-from profiler_kit.records.mean_step import LayerTiming, MeanStep, PhaseTiming, as_traced
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import PhaseTime, TraceKernel, TraceModule, TraceSummary
 
 WIDTH: Final = 1024
 TOKENS: Final = 8 * 512
@@ -138,7 +137,7 @@ def _layer(path: str, class_name: str, outputs: int, inputs: int) -> ModuleNode:
 
 def _run(name: str, nodes: tuple[ModuleNode, ...], scale: float) -> ConfigRun:
     layers = tuple(
-        LayerTiming(path=node.path, phase=phase, kernel_ns=ns, kernels=(_kernel(node.class_name, phase, ns),))
+        TraceModule(path=node.path, phase=phase, kernel_ns=ns, kernels=(_kernel(node.class_name, phase, ns),))
         for i, node in enumerate(nodes)
         for phase in PHASES
         if (ns := round(scale * (1 + i % 7 / 5) * _shortest_ns(node.cost(phase))))
@@ -162,10 +161,17 @@ def _run(name: str, nodes: tuple[ModuleNode, ...], scale: float) -> ConfigRun:
         steps_ns=(step_ns,) * 20,
         step_ns=Interval(median=step_ns, low=round(0.995 * step_ns), high=round(1.005 * step_ns)),
         traced_steps=3,
-        timed_phases=tuple(
-            PhaseTiming(phase=phase, stopwatch_ns=ns // 2, event_ns=ns) for phase, ns in by_phase.items()
+        timed_phases=tuple(PhaseTime(phase=phase, stopwatch_ns=ns // 2, event_ns=ns) for phase, ns in by_phase.items()),
+        traced=TraceSummary(
+            file="",
+            clock="device",
+            span_ns=0,
+            busy_ns=step_ns,
+            idle_ns=0,
+            sum_ns=step_ns,
+            unattributed_ns=0,
+            modules=layers,
         ),
-        traced=as_traced(MeanStep(clock="kernel", modules=layers)),
     )
 
 
@@ -173,6 +179,6 @@ def _shortest_ns(cost: Cost) -> float:
     return 1e9 * max(cost.flops / RATE, cost.bytes_moved / BANDWIDTH)
 
 
-def _kernel(class_name: str, phase: str, ns: int) -> KernelStat:
+def _kernel(class_name: str, phase: str, ns: int) -> TraceKernel:
     family = "matmul" if class_name == "Linear" else "norm"
-    return KernelStat(name=f"{class_name}_{phase}", family=family, calls=1, kernel_ns=ns)
+    return TraceKernel(name=f"{class_name}_{phase}", family=family, calls=1, kernel_ns=ns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from profiler_kit.records.document import Table, Value
-from profiler_kit.records.mean_step import PhaseTiming
+from profiler_kit.records.traces import PhaseTime
 from profiler_kit.units import text
 from scripts.case_study.figures import Figures, NaiveLoop, RunFigures
 from scripts.case_study.judgment import (
@@ -254,7 +254,7 @@ def _compare_loop(off: NaiveLoop, on: NaiveLoop) -> str:
     )
 
 
-def _format_phases(phases: tuple[PhaseTiming, ...]) -> str:
+def _format_phases(phases: tuple[PhaseTime, ...]) -> str:
     return ", ".join(f"{p.phase} {text(p.stopwatch_ns, 'ns')}" for p in phases)
 
 

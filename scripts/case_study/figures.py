@@ -13,12 +13,12 @@ from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import Environment
 from profiler_kit.records.counts import Phase, StaticCount
 from profiler_kit.records.families import main_algorithm
-from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.serde import dumps, from_json
+from profiler_kit.records.traces import PhaseTime, TraceModule
 
 Clock = Literal["stopwatch", "event", "kernel"]
 
@@ -26,7 +26,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MEASURING_CODE: Final = ("models", "profiler_kit/loading", "profiler_kit/configurations", "profiler_kit/worker")
 
 
-def reading(phase: PhaseTiming, clock: Clock) -> int | None:
+def reading(phase: PhaseTime, clock: Clock) -> int | None:
     """Return the reading of `clock` for `phase` in ns; None if that clock was not read."""
     match clock:
         case "stopwatch":
@@ -72,7 +72,7 @@ class RunFigures:
     tuning_ns: int | None = None
     step_ns: Interval | None = None
     repeats: tuple[Interval, ...] = ()
-    phases: tuple[PhaseTiming, ...] = ()
+    phases: tuple[PhaseTime, ...] = ()
     clock: Literal["kernel", "operator"] | None = None
     first_step_peak_bytes: int | None = None
     peak_allocated_bytes: int | None = None
@@ -124,8 +124,8 @@ class NaiveLoop:
     warm_ns: int
     true_ns: int
     flipped_ns: int
-    early: tuple[PhaseTiming, ...] = ()
-    late: tuple[PhaseTiming, ...] = ()
+    early: tuple[PhaseTime, ...] = ()
+    late: tuple[PhaseTime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +219,7 @@ def _figures_of_run(model: str, run: ConfigRun, dominant: str | None, process: i
     )
 
 
-def _forward_kernels(layers: Iterable[LayerTiming], path: str | None) -> tuple[str | None, int | None]:
+def _forward_kernels(layers: Iterable[TraceModule], path: str | None) -> tuple[str | None, int | None]:
     """Return the algorithm's kernel family and the kernel time in forward of the layer at `path`."""
     forward = [layer for layer in layers if layer.path == path and layer.phase == "forward"]
     if not forward:

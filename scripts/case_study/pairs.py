@@ -9,11 +9,11 @@ from typing import Final
 from profiler_kit.configurations.naming import DEFAULT_CONFIG, parse_config
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.mean_step import MeanStep, as_traced
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import TargetInfo
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.noise import Noise, break_even_steps, noise_of
 from scripts.case_study.figures import Figures, RunFigures
@@ -102,7 +102,15 @@ def _timed_run(run: RunFigures) -> ConfigRun:
         config=replace(config, name=run.config, repeat_of=run.repeat_of),
         step_ns=run.step_ns if run.failure is None else None,
         further_repeats=tuple(Repeat(step_ns=step) for step in run.repeats),
-        traced=as_traced(MeanStep(clock=run.clock, unattributed_ns=sum(kernels_ns)))
+        traced=TraceSummary(
+            file="",
+            clock="device" if run.clock == "kernel" else "host",
+            span_ns=0,
+            busy_ns=sum(kernels_ns),
+            idle_ns=0,
+            sum_ns=sum(kernels_ns),
+            unattributed_ns=sum(kernels_ns),
+        )
         if run.clock is not None and kernels_ns
         else None,
     )

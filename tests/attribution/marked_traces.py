@@ -22,7 +22,7 @@ from profiler_kit.traces.reader import read
 MAIN, ENGINE = 100, 200  # host threads: the training loop's, and the one autograd runs on where there is a device
 EVALUATE = "autograd::engine::evaluate_function: "
 MEAN_NAMES = (
-    *("clock", "phases", "modules", "kernels", "unattributed_ns", "span_ns", "idle", "activities", "waits", "queue"),
+    *("clock", "phases", "modules", "kernels", "unattributed_ns", "span_ns", "idle", "activities", "syncs", "queue"),
     "untraced_step_ns",
 )
 PLAIN = ConfigRun(config=RunConfig(name="x", enabled=None, benchmark=None, deterministic=None, allow_tf32=None))
@@ -39,7 +39,7 @@ def attribute(path: Path, clock: Clock | None = None) -> ConfigRun:
 
 def figures(run: ConfigRun) -> dict[str, object]:
     """The mean of the traced steps."""
-    return {name: getattr(run, name) for name in MEAN_NAMES}
+    return {name: getattr(run.mean_step, name) for name in MEAN_NAMES}
 
 
 def lanes(path: Path) -> dict[str, list[Span]]:
@@ -139,10 +139,10 @@ def assert_sums_hold(found: ConfigRun) -> None:
     assert len(owners) == len(set(owners))
     for timing in found.phases:
         assert timing.kernel_ns == sum(layer.kernel_ns for layer in found.modules if layer.phase == timing.phase)
-    assert found.span_ns is not None
+    assert found.mean_step is not None
     assert all(part.ns >= 0 for part in found.idle)
-    assert sum(part.ns for part in found.idle) <= found.span_ns
-    for wait in found.waits:
+    assert sum(part.ns for part in found.idle) <= found.mean_step.span_ns
+    for wait in found.mean_step.syncs:
         assert sum(part.ns for part in wait.waited_for) == wait.wait_ns
 
 

@@ -16,7 +16,8 @@ from inspection_written import Written, assert_sums_hold
 from profiler_kit.attribution.device_time import device_timeline
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.records.traces import TRACE_PHASES, TraceSummary
+from profiler_kit.records.counts import TRACE_PHASES
+from profiler_kit.records.traces import TraceSummary
 from profiler_kit.traces.intervals import length
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.result import Attribution, Evidence
 from profiler_kit.records import marks
-from profiler_kit.records.traces import TRACE_PHASES
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import DEVICE_KINDS, HOST_KINDS, NONE, Kind, Stream, Table, Thread
 

@@ -8,7 +8,8 @@ from inspection_written import Written
 
 from profiler_kit.attribution.host_time import phase_intervals
 from profiler_kit.attribution.summary import summarize
-from profiler_kit.records.traces import TRACE_PHASES, idle_by_cause
+from profiler_kit.records.counts import TRACE_PHASES
+from profiler_kit.records.traces import idle_by_cause
 from profiler_kit.traces.intervals import length
 from profiler_kit.traces.table import Kind
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from marked_traces import attribute, attribution
 
-from profiler_kit.records.traces import TRACE_PHASES
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.traces.table import NONE, Bytes, Ids, Kind
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "traces"

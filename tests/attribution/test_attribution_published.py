@@ -15,7 +15,7 @@ from published_traces import FILES, PUBLISHED, TRUTH, published
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.result import Attribution, Evidence
 from profiler_kit.errors import TraceError
-from profiler_kit.records.traces import TRACE_PHASES
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE, Kind, Mask
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from marked_traces import TraceText, assert_busy_and_idle_are_the_span, attribute, attribution
+from traced_runs import step_of
 
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.sums import divide_rounded
@@ -65,14 +66,14 @@ def test_only_marked_steps_count(tmp_path: Path) -> None:
     """Between steps the profiler works, and whatever else: that idle time is nobody's."""
     one, two = loop(1).attribute(tmp_path), loop(2).attribute(tmp_path)
     assert two.traced_steps == 2
-    assert (two.span_ns, by_phase(two), two.waits) == (one.span_ns, by_phase(one), one.waits)
+    assert (two.span_ns, by_phase(two), step_of(two).syncs) == (one.span_ns, by_phase(one), step_of(one).syncs)
     assert [part.gaps for part in two.idle] == [part.gaps for part in one.idle]
-    assert (two.phases, two.device_ns, two.queue) == (one.phases, one.device_ns, one.queue)
+    assert (two.phases, two.device_ns, step_of(two).queue) == (one.phases, one.device_ns, step_of(one).queue)
 
 
 def test_waits_of_the_program_but_not_the_tools_own(tmp_path: Path) -> None:
     run = loop().attribute(tmp_path)
-    (wait,) = run.waits
+    (wait,) = step_of(run).syncs
     assert (wait.name, wait.call, wait.phase, wait.calls) == ("aten::item", "cudaStreamSynchronize", "loss", 1)
     assert wait.wait_ns == 100 * US
     assert wait.waited_for == (WaitByPhase(phase="forward", ns=87 * US), WaitByPhase(phase="", ns=13 * US))
@@ -84,8 +85,8 @@ def test_the_host_beside_the_device_by_phase(tmp_path: Path) -> None:
         "forward": (500 * US, 400 * US, 0),
         "optimizer": (500 * US, 500 * US, 0),
     }
-    assert run.queue is not None
-    assert (run.queue.max_depth, run.queue.full) == (1, False)
+    assert step_of(run).queue is not None
+    assert (step_of(run).queue.max_depth, step_of(run).queue.full) == (1, False)
 
 
 def test_a_step_without_device_work_has_no_span(tmp_path: Path) -> None:
@@ -123,7 +124,7 @@ def test_a_host_without_a_device_waits_for_data_or_runs_python(tmp_path: Path) -
     run = t.attribute(tmp_path)
     assert (run.clock, run.span_ns, run.device_ns) == ("operator", 500, 200)
     assert idle_by_cause(run.idle) == {"python": 50 + 150, "waiting for data": 100}
-    assert (run.waits, run.queue) == ((), None)
+    assert (step_of(run).syncs, step_of(run).queue) == ((), None)
     assert {t.phase: (t.host_ns, t.wait_ns) for t in run.phases} == {"forward": (200, None), "optimizer": (600, None)}
 
 
@@ -141,5 +142,5 @@ def test_recorded_steps_span_from_their_mark_to_their_last_kernel(path: Path) ->
     assert run.span_ns < divide_rounded(sum(step.end_ns - step.start_ns for step in result.steps), len(result.steps))
     launching = [idle_by_cause(run.idle)[cause] for cause in ("op dispatch", "python", "launch latency")]
     assert sum(launching) > 0.9 * sum(part.ns for part in run.idle)  # a network so small waits for its launches
-    assert all(wait.phase in ("loss", "other") for wait in run.waits)
+    assert all(wait.phase in ("loss", "other") for wait in step_of(run).syncs)
     assert all(t.wait_ns is not None and t.host_ns is not None and t.wait_ns < t.host_ns for t in run.phases)

@@ -10,7 +10,7 @@ import width_truth
 
 from profiler_kit.attribution.engine import attribute
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
-from profiler_kit.records.traces import TRACE_PHASES
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.traces.reader import read
 from profiler_kit.traces.table import NONE
 

@@ -20,12 +20,11 @@ from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Table
 from profiler_kit.records.experiments import ConvolutionTiming, Repeat
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import read_report
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import TraceKernel, TraceModule
 from profiler_kit.report.comparison import comparison_document
 
 MEASURED = Path(__file__).resolve().parents[2] / "docs" / "measured"
@@ -33,12 +32,12 @@ MEASURED = Path(__file__).resolve().parents[2] / "docs" / "measured"
 
 def layer(
     path: str, ms: float, phase: Phase = "forward", family: str = "conv:xmma_igemm", calls: int = 1
-) -> LayerTiming:
-    kernel = KernelStat(name=f"{family} kernel", family=family, calls=calls, kernel_ns=round(ms * 1e6), math="fp32")
-    return LayerTiming(path=path, phase=phase, kernel_ns=round(ms * 1e6), kernels=(kernel,))
+) -> TraceModule:
+    kernel = TraceKernel(name=f"{family} kernel", family=family, calls=calls, kernel_ns=round(ms * 1e6), math="fp32")
+    return TraceModule(path=path, phase=phase, kernel_ns=round(ms * 1e6), kernels=(kernel,))
 
 
-def timed(ms: float, layers: list[LayerTiming], **fields: object) -> ConfigRun:
+def timed(ms: float, layers: list[TraceModule], **fields: object) -> ConfigRun:
     median = round(ms * 1e6)
     step_ns = Interval(median=median, low=median, high=median)
     given: dict[str, object] = {

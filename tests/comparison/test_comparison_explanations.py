@@ -13,10 +13,10 @@ from profiler_kit.records.comparison import Comparison, Explanation
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.counts import MemoryCategories, MemoryEstimate, WhatIf
 from profiler_kit.records.document import Table
-from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
 from profiler_kit.records.serde import read_report, to_json
+from profiler_kit.records.traces import PhaseTime
 from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report.comparison import comparison_document
 
@@ -33,11 +33,11 @@ def told(found: Comparison, key: str, config: str | None = "default") -> Explana
     return next((one for one in found.explanations if (one.key, one.config) == (key, config)), None)
 
 
-def clocks(loss_watch: int, loss_kernel: int) -> tuple[PhaseTiming, ...]:
+def clocks(loss_watch: int, loss_kernel: int) -> tuple[PhaseTime, ...]:
     """A step of 100 by either clock."""
     return (
-        PhaseTiming(phase="forward", stopwatch_ns=100 - loss_watch, kernel_ns=100 - loss_kernel),
-        PhaseTiming(phase="loss", stopwatch_ns=loss_watch, kernel_ns=loss_kernel),
+        PhaseTime(phase="forward", stopwatch_ns=100 - loss_watch, kernel_ns=100 - loss_kernel),
+        PhaseTime(phase="loss", stopwatch_ns=loss_watch, kernel_ns=loss_kernel),
     )
 
 

@@ -23,11 +23,11 @@ from profiler_kit.comparison.trace_ranks import compare_ranks
 from profiler_kit.comparison.traces import compare_traces
 from profiler_kit.errors import NotComparableError
 from profiler_kit.pipeline.trace_reading import summary
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.records.document import Table
 from profiler_kit.records.trace_comparison import TimeChange, TraceComparison
 from profiler_kit.records.traces import (
     IDLE_CAUSES,
-    TRACE_PHASES,
     IdleTime,
     PhaseTime,
     ShapedOperator,

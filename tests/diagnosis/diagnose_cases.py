@@ -9,12 +9,11 @@ from traced_runs import traced_run, with_traced
 from profiler_kit.records.claims import Claim
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, Phase, StaticCount, UncountedOp
-from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Evidence, Finding, Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure, OpMemory, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.target import InputInfo, TargetInfo
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import PhaseTime, TraceKernel, TraceModule
 
 MS = 1_000_000
 MIB = 2**20
@@ -58,22 +57,22 @@ def config(name: str) -> RunConfig:
     )
 
 
-def layer(path: str, phase: Phase, ns: int, family: str) -> LayerTiming:
+def layer(path: str, phase: Phase, ns: int, family: str) -> TraceModule:
     """A layer whose time is one kernel's; FFT and im2col get the product kernel that goes with them."""
     name, math = KERNELS[family]
     if family == FFT:
         parts = (
-            KernelStat(name=name, family=FFT, calls=4, kernel_ns=ns * 4 // 10, math=math),
-            KernelStat(name="cf32_cgemm", family="gemm:complex", calls=1, kernel_ns=ns - ns * 4 // 10),
+            TraceKernel(name=name, family=FFT, calls=4, kernel_ns=ns * 4 // 10, math=math),
+            TraceKernel(name="cf32_cgemm", family="gemm:complex", calls=1, kernel_ns=ns - ns * 4 // 10),
         )
     elif family == IM2COL:
         parts = (
-            KernelStat(name=name, family=IM2COL, calls=8, kernel_ns=ns // 3),
-            KernelStat(name="ampere_sgemm_128x64", family="gemm", calls=8, kernel_ns=ns - ns // 3, math="fp32"),
+            TraceKernel(name=name, family=IM2COL, calls=8, kernel_ns=ns // 3),
+            TraceKernel(name="ampere_sgemm_128x64", family="gemm", calls=8, kernel_ns=ns - ns // 3, math="fp32"),
         )
     else:
-        parts = (KernelStat(name=name, family=family, calls=1, kernel_ns=ns, math=math),)
-    return LayerTiming(path=path, phase=phase, kernel_ns=ns, kernels=parts)
+        parts = (TraceKernel(name=name, family=family, calls=1, kernel_ns=ns, math=math),)
+    return TraceModule(path=path, phase=phase, kernel_ns=ns, kernels=parts)
 
 
 def measured(
@@ -98,12 +97,12 @@ def measured(
     device_ns = round(step_ns * busy)
     forward_ns, backward_ns = device_ns * kernel[0] // 100, device_ns * kernel[2] // 100
     rest_ns = device_ns - forward_ns - backward_ns
-    relu = KernelStat(name="vectorized_elementwise_kernel", family="pointwise", calls=3, kernel_ns=forward_ns // 50)
+    relu = TraceKernel(name="vectorized_elementwise_kernel", family="pointwise", calls=3, kernel_ns=forward_ns // 50)
     modules = (
-        LayerTiming(path="", phase="forward", kernel_ns=forward_ns // 50, kernels=(relu,)),
+        TraceModule(path="", phase="forward", kernel_ns=forward_ns // 50, kernels=(relu,)),
         layer(big, "forward", forward_ns - forward_ns // 50, families[0]),
         layer(big, "backward", backward_ns, families[1]),
-        LayerTiming(path="(loss)", phase="loss", kernel_ns=rest_ns // 2),
+        TraceModule(path="(loss)", phase="loss", kernel_ns=rest_ns // 2),
     )
     memory = PeakMemory(
         peak_path=big,
@@ -138,7 +137,7 @@ def measured(
         traced_steps=3,
         clock="kernel",
         phases=tuple(
-            PhaseTiming(
+            PhaseTime(
                 phase=phase,
                 stopwatch_ns=step_ns * w // 100,
                 event_ns=step_ns * k // 100,
@@ -332,7 +331,7 @@ def v1() -> Report:
 def with_loading(run: ConfigRun, share: float) -> ConfigRun:
     """`run` with longer timed steps, of which fetching the batch takes `share`."""
     step_ns = round((run.device_ns or 0) / (1 - share))
-    phases = (PhaseTiming(phase="data", stopwatch_ns=round(share * step_ns)), *run.phases)
+    phases = (PhaseTime(phase="data", stopwatch_ns=round(share * step_ns)), *run.phases)
     return with_traced(run, step_ns=around(step_ns), phases=phases)
 
 
@@ -344,8 +343,8 @@ def single_conv() -> Report:
             name, big="conv", first_ms=first_ms, step_ms=step_ms, kernel=(18, 17, 65, 0), watch=(2, 88, 7, 3),
             peak_mib=5483, families=(XMMA, XMMA), saved_mib=4000,
         )  # fmt: skip
-        pointwise = KernelStat(name="elementwise_kernel", family="pointwise", calls=4, kernel_ns=5 * MS)
-        modules = (LayerTiming(path="conv", phase="forward", kernel_ns=5 * MS, kernels=(pointwise,)),)
+        pointwise = TraceKernel(name="elementwise_kernel", family="pointwise", calls=4, kernel_ns=5 * MS)
+        modules = (TraceModule(path="conv", phase="forward", kernel_ns=5 * MS, kernels=(pointwise,)),)
         runs.append(with_traced(run, modules=modules, kernels=(pointwise,)))
     return report(*with_tuning(tuple(runs)), again(runs[0]), counts=static(conv("conv", 3, 64, 3, 256)))
 
@@ -355,11 +354,11 @@ def cpu() -> Report:
     ns = 7_000 * MS
     shares: tuple[tuple[Phase, float], ...] = (("forward", 0.35), ("loss", 0.0), ("backward", 0.65), ("optimizer", 0.0))
     modules = tuple(
-        LayerTiming(
+        TraceModule(
             path="conv2",
             phase=phase,
             kernel_ns=int(ns * share),
-            kernels=(KernelStat(name="aten::convolution", family="conv", calls=1, kernel_ns=int(ns * share)),),
+            kernels=(TraceKernel(name="aten::convolution", family="conv", calls=1, kernel_ns=int(ns * share)),),
         )
         for phase, share in shares
         if share
@@ -371,7 +370,7 @@ def cpu() -> Report:
         steps_ns=(ns,) * 3,
         step_ns=around(ns),
         clock="operator",
-        phases=tuple(PhaseTiming(phase=p, stopwatch_ns=int(ns * s), kernel_ns=int(ns * s)) for p, s in shares),
+        phases=tuple(PhaseTime(phase=p, stopwatch_ns=int(ns * s), kernel_ns=int(ns * s)) for p, s in shares),
         modules=modules,
         unattributed_ns=0,
         repeatable=True,

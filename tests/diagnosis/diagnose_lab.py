@@ -30,10 +30,9 @@ from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, MemoryCategories, MemoryEstimate, ModuleMemory, ModuleNode
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, ExperimentOptions, Repeat
 from profiler_kit.records.machine import Ceilings, MathRate
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun, Failure
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import TraceKernel, TraceModule
 
 AMPERE = replace(H100, capability="9.0")
 CEILINGS = Ceilings(
@@ -137,7 +136,7 @@ def troubled() -> Report:
     )
     search = replace(search, environment=AMPERE, device_state=None, steps_ns=(15 * MS,) * 20)
     off = replace(default, config=config("cudnn-off"), step_ns=around(60 * MS), flags_changed=(), environment=AMPERE)
-    off = with_traced(off, kernels=(KernelStat(name="im2col", family=IM2COL, calls=1, kernel_ns=58 * MS),))
+    off = with_traced(off, kernels=(TraceKernel(name="im2col", family=IM2COL, calls=1, kernel_ns=58 * MS),))
     dilated = replace(conv("dilated", 30, 50, 3, 64), config="30->50, k3, d8")
     about = replace(
         target(),
@@ -166,7 +165,7 @@ def gap(slow_ns: int = 60 * MS, quick_ns: int = 2 * MS, *, by_parts: bool = Fals
     modules = (
         layer("slow", "forward", slow_ns, XMMA),
         layer("quick", "forward", quick_ns, XMMA),
-        LayerTiming(path="", phase="forward", kernel_ns=MS),
+        TraceModule(path="", phase="forward", kernel_ns=MS),
     )
     parts = tuple(
         ConvolutionTiming(
@@ -193,9 +192,9 @@ def moving(share: float) -> Report:
     )
     counts = static(relu, conv("conv", 64, 64, 3, 256))
     whole = 10 * MS
-    kernel = KernelStat(name="relu", family="pointwise", calls=1, kernel_ns=round(whole * share))
+    kernel = TraceKernel(name="relu", family="pointwise", calls=1, kernel_ns=round(whole * share))
     modules = (
-        LayerTiming(path="relu", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,)),
+        TraceModule(path="relu", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,)),
         layer("conv", "forward", whole - kernel.kernel_ns, XMMA),
     )
     run = with_traced(

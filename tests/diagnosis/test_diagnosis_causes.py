@@ -14,12 +14,10 @@ from traced_runs import traced_run
 from profiler_kit.diagnosis import all_rules, diagnose, diagnose_traces
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Finding, Report, Trial, severity_after
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.traces import (
     IdleTime,
-    KernelStat,
     PhaseTime,
     Saving,
     ShapedOperator,
@@ -203,13 +201,13 @@ def test_attention_by_hand_has_the_masks_and_the_conversions_between_its_product
 
 
 def test_attention_in_a_run_is_found_by_the_kernels_of_a_module() -> None:
-    softmax = KernelStat(
+    softmax = TraceKernel(
         name="softmax_warp_forward<float, float, float, 9, false, false>",
         family="loss/softmax",
         calls=1,
         kernel_ns=4 * MS,
     )
-    products = KernelStat(name="ampere_sgemm", family="gemm", calls=2, kernel_ns=4 * MS, math="fp32")
+    products = TraceKernel(name="ampere_sgemm", family="gemm", calls=2, kernel_ns=4 * MS, math="fp32")
     source = device_report(
         ("attention", "forward", (softmax, products)), ("linear", "forward", (replace(products, kernel_ns=8 * MS),))
     )
@@ -407,7 +405,7 @@ def test_float64_parameters_on_a_cpu() -> None:
     node = ModuleNode(
         path="a", class_name="Linear", calls=1, params=10, param_bytes=80, forward=Cost(macs=100, flops=200)
     )
-    work = KernelStat(name="aten::mm", family="gemm", calls=3, kernel_ns=9 * MS)
+    work = TraceKernel(name="aten::mm", family="gemm", calls=3, kernel_ns=9 * MS)
     source = device_report(("a", "forward", (work,)), ("b", "forward", (work,)), clock="operator")
     counts = replace(static(node), params=10, param_bytes=80)
     assert "the parameters" in single(replace(source, static=counts), "float64").explanation
@@ -515,7 +513,7 @@ def test_a_layer_is_not_the_cause_of_a_step_that_waits_for_data() -> None:
 
 
 def test_recomputation_in_a_report() -> None:
-    work = KernelStat(name="gemm", family="gemm", calls=3, kernel_ns=8 * MS, math="bf16")
+    work = TraceKernel(name="gemm", family="gemm", calls=3, kernel_ns=8 * MS, math="bf16")
     source = device_report(
         ("a", "forward", (work,)), ("b", "forward", (work,)), ("a", "recompute", (replace(work, kernel_ns=4 * MS),))
     )
@@ -545,7 +543,7 @@ INTERVAL = Interval(median=20 * MS, low=19 * MS, high=21 * MS)
 def device_report(*layers: Any, clock: Any = "kernel") -> Report:
     """A report whose baseline has `layers` (path, phase, kernels), in a step without idle time."""
     modules = tuple(
-        LayerTiming(path=path, phase=phase, kernel_ns=sum(k.kernel_ns for k in kernels), kernels=kernels)
+        TraceModule(path=path, phase=phase, kernel_ns=sum(k.kernel_ns for k in kernels), kernels=kernels)
         for path, phase, kernels in layers
     )
     total = sum(item.kernel_ns for item in modules)

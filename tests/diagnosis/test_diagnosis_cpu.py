@@ -14,11 +14,10 @@ from traced_runs import traced_run, with_traced
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.roofline import roofline, step_arithmetic
 from profiler_kit.records.configs import NamedValue, RunConfig
-from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
-from profiler_kit.records.traces import IdleTime, KernelStat
+from profiler_kit.records.traces import IdleTime, PhaseTime, TraceKernel, TraceModule
 
 GPU_WORDS = re.compile(
     r"\bdevice time\b|\bkernels?\b|\bnoisy device\b|\bon the device\b|\batomics\b|cudnn", re.IGNORECASE
@@ -66,12 +65,12 @@ def test_the_roofline_of_a_cpu_does_not_name_kernels() -> None:
     assert "kernels" in roofline(static, gpu.target, roof, gpu.runs[0]).arithmetic
 
 
-def operators_of(name: str, family: str, total_ms: float, calls: int = 1) -> KernelStat:
-    return KernelStat(name=f"aten::{name}", family=family, calls=calls, kernel_ns=round(total_ms * MS))
+def operators_of(name: str, family: str, total_ms: float, calls: int = 1) -> TraceKernel:
+    return TraceKernel(name=f"aten::{name}", family=family, calls=calls, kernel_ns=round(total_ms * MS))
 
 
 def step_on_cpu(
-    *kernels: KernelStat, step_ms: float, python_ms: float, gaps: int = 10, path: str = "a", **more: Any
+    *kernels: TraceKernel, step_ms: float, python_ms: float, gaps: int = 10, path: str = "a", **more: Any
 ) -> Report:
     """A report of one run whose traced step has `kernels`, and gaps of Python between them."""
     device_ns = sum(kernel.kernel_ns for kernel in kernels)
@@ -83,8 +82,8 @@ def step_on_cpu(
         step_ns=Interval(median=step_ns, low=step_ns, high=step_ns),
         traced_steps=3,
         clock="operator",
-        phases=(PhaseTiming(phase="forward", kernel_ns=device_ns),),
-        modules=(LayerTiming(path=path, phase="forward", kernel_ns=device_ns, kernels=kernels),),
+        phases=(PhaseTime(phase="forward", kernel_ns=device_ns),),
+        modules=(TraceModule(path=path, phase="forward", kernel_ns=device_ns, kernels=kernels),),
         kernels=kernels,
         unattributed_ns=0,
         span_ns=device_ns + round(python_ms * MS),
@@ -110,9 +109,9 @@ def test_the_optimizer_is_that_of_the_target() -> None:
     update = operators_of("mul_", "pointwise", 6.0, 60)
     source = step_on_cpu(
         update, operators_of("mm", "gemm", 4.0), step_ms=10.0, python_ms=0.0, gaps=0,
-        phases=(PhaseTiming(phase="optimizer", kernel_ns=6 * MS),),
-        modules=(LayerTiming(path="(optimizer)", phase="optimizer", kernel_ns=6 * MS, kernels=(update,)),
-                 LayerTiming(path="a", phase="forward", kernel_ns=4 * MS)),
+        phases=(PhaseTime(phase="optimizer", kernel_ns=6 * MS),),
+        modules=(TraceModule(path="(optimizer)", phase="optimizer", kernel_ns=6 * MS, kernels=(update,)),
+                 TraceModule(path="a", phase="forward", kernel_ns=4 * MS)),
     )  # fmt: skip
     finding = rule_finding(source, "optimizer_bound")
     assert finding is not None

@@ -13,10 +13,9 @@ from profiler_kit.diagnosis import diagnose
 from profiler_kit.diagnosis.advice import find_trials, with_option
 from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.experiments import ConvolutionTiming, DeviceState, Repeat
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure, PeakMemory
-from profiler_kit.records.traces import IdleTime, KernelStat
+from profiler_kit.records.traces import IdleTime, TraceKernel, TraceModule
 from profiler_kit.units import text
 
 LAB, TROUBLED, CAPPED = laboratory(), troubled(), capped()
@@ -336,7 +335,7 @@ def test_what_allows_tensor_cores_is_tried() -> None:
     finding = one(report(run), "no_tensor_cores")
     assert finding.tries == ("default", "no-tf32+amp_bf16")
     assert "cudnn.allow_tf32 = True" in finding.advice
-    product = KernelStat(name="sgemm", family="gemm", calls=1, kernel_ns=9 * MS, math="fp32")
+    product = TraceKernel(name="sgemm", family="gemm", calls=1, kernel_ns=9 * MS, math="fp32")
     dense = with_traced(
         DEFAULT, environment=AMPERE, kernels=(product,), unattributed_ns=10 * MS, modules=(), step_ns=around(12 * MS)
     )
@@ -494,8 +493,8 @@ def test_a_throttled_clock() -> None:
 
 
 def test_launching_shows_what_was_tried_and_leaves_waiting_for_data_alone() -> None:
-    kernel = KernelStat(name="k", family="pointwise", calls=1000, kernel_ns=4 * MS)
-    modules = (LayerTiming(path="", phase="forward", kernel_ns=4 * MS, kernels=(kernel,)),)
+    kernel = TraceKernel(name="k", family="pointwise", calls=1000, kernel_ns=4 * MS)
+    modules = (TraceModule(path="", phase="forward", kernel_ns=4 * MS, kernels=(kernel,)),)
     dispatch, data = IdleTime(cause="op dispatch", ns=6 * MS), IdleTime(cause="waiting for data", ns=6 * MS)
     run = with_traced(
         DEFAULT,

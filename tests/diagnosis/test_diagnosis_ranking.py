@@ -14,9 +14,10 @@ from profiler_kit.diagnosis.account import account_of, step_account
 from profiler_kit.diagnosis.ranking import rank
 from profiler_kit.diagnosis.registry import all_rules
 from profiler_kit.records.claims import claim_of_text
+from profiler_kit.records.counts import Phase
 from profiler_kit.records.report import Finding, Report, Severity, Tool, TraceReport, Trial
 from profiler_kit.records.samples import Interval
-from profiler_kit.records.traces import IdleTime, PhaseTime, Saving, TraceKernel, TraceModule, TracePhase, TraceSummary
+from profiler_kit.records.traces import IdleTime, PhaseTime, Saving, TraceKernel, TraceModule, TraceSummary
 
 
 def finding(rule: str, weight: float, *claims: str, severity: Severity = "medium") -> Finding:
@@ -32,7 +33,7 @@ def finding(rule: str, weight: float, *claims: str, severity: Severity = "medium
     )
 
 
-def phase(name: TracePhase, ns: int) -> PhaseTime:
+def phase(name: Phase, ns: int) -> PhaseTime:
     return PhaseTime(phase=name, host_ns=None, kernel_ns=ns, sum_ns=ns, idle_ns=0, wait_ns=0, events=1)
 
 

@@ -20,9 +20,8 @@ from profiler_kit.diagnosis.timing import phase_shares, ratio
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, LayerSizes, ModuleNode
 from profiler_kit.records.families import family_name, is_convolution, main_algorithm
-from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import PhaseTime, TraceKernel
 
 
 def test_counterparts_are_found_by_flags_whatever_their_names() -> None:
@@ -73,7 +72,7 @@ def test_a_complex_product_beside_fft_is_fft() -> None:
     found = main_algorithm(layer("c", "forward", 1000, FFT).kernels)
     assert found is not None
     assert (found.family, found.math) == (FFT, "fp32")
-    alone = main_algorithm((KernelStat(name="cgemm", family="gemm:complex", calls=1, kernel_ns=5),))
+    alone = main_algorithm((TraceKernel(name="cgemm", family="gemm:complex", calls=1, kernel_ns=5),))
     assert alone is not None
     assert alone.family == "gemm:complex"
 
@@ -103,9 +102,9 @@ def test_recomputation_counts_as_backward() -> None:
     run = traced_run(
         config=RunConfig(name="x"),
         phases=(
-            PhaseTiming(phase="forward", stopwatch_ns=1, kernel_ns=25),
-            PhaseTiming(phase="backward", stopwatch_ns=3, kernel_ns=50),
-            PhaseTiming(phase="recompute", kernel_ns=25),
+            PhaseTime(phase="forward", stopwatch_ns=1, kernel_ns=25),
+            PhaseTime(phase="backward", stopwatch_ns=3, kernel_ns=50),
+            PhaseTime(phase="recompute", kernel_ns=25),
         ),
     )
     assert phase_shares(run, "kernel") == {"forward": 0.25, "backward": 0.75}
@@ -114,8 +113,8 @@ def test_recomputation_counts_as_backward() -> None:
 
 
 def test_the_median_kernel_weighs_by_calls() -> None:
-    many = KernelStat(name="a", family="pointwise", calls=100, kernel_ns=300_000)
-    one = KernelStat(name="b", family="gemm", calls=1, kernel_ns=9_000_000)
+    many = TraceKernel(name="a", family="pointwise", calls=100, kernel_ns=300_000)
+    one = TraceKernel(name="b", family="gemm", calls=1, kernel_ns=9_000_000)
     run = traced_run(config=RunConfig(name="x"), clock="kernel", kernels=(one, many), unattributed_ns=9_300_000)
     trace = measured_trace(run)
     assert trace is not None

@@ -25,7 +25,7 @@ from profiler_kit.records.configs import NamedValue
 from profiler_kit.records.counts import Cost, OpTotal
 from profiler_kit.records.machine import Ceilings, MathRate
 from profiler_kit.records.roofline import STEP, Floor, Peak, Roof
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import TraceKernel
 
 ROOF = Roof(
     hardware="a device", source="measured", citation="", bandwidth_bytes_per_s=1e9,
@@ -138,8 +138,8 @@ def test_other_types_go_by_themselves() -> None:
 
 
 def test_kernel_names_come_before_flags() -> None:
-    def kernel(family: str, math: str | None, ns: int) -> KernelStat:
-        return KernelStat(name="k", family=family, calls=1, kernel_ns=ns, math=math)
+    def kernel(family: str, math: str | None, ns: int) -> TraceKernel:
+        return TraceKernel(name="k", family=family, calls=1, kernel_ns=ns, math=math)
 
     kernels = [kernel("gemm", "fp32", 5), kernel("conv:fft", "tf32", 6), kernel("conv:layout", "f16", 99)]
     assert main_kernel_math([*kernels, kernel("pointwise", "f16", 99), kernel("gemm", None, 99)]) == "tf32"

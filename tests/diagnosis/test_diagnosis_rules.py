@@ -36,10 +36,9 @@ from profiler_kit.diagnosis import diagnose
 from profiler_kit.pipeline.reports import with_verdict
 from profiler_kit.records.counts import Cost, ModuleNode, UncountedOp
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun, Failure
-from profiler_kit.records.traces import IdleTime, KernelStat
+from profiler_kit.records.traces import IdleTime, PhaseTime, TraceKernel, TraceModule
 
 V0, V1 = v0(), v1()
 
@@ -143,7 +142,7 @@ def test_both_clocks_of_all_phases_are_evidence() -> None:
 
 def test_clocks_within_twenty_points_are_no_finding() -> None:
     shares = (("forward", 25, 29), ("loss", 6, 2), ("backward", 58, 68), ("optimizer", 11, 1))
-    phases = tuple(PhaseTiming(phase=p, stopwatch_ns=w * MS, kernel_ns=k * MS) for p, w, k in shares)  # type: ignore[arg-type]
+    phases = tuple(PhaseTime(phase=p, stopwatch_ns=w * MS, kernel_ns=k * MS) for p, w, k in shares)  # type: ignore[arg-type]
     assert silent(report(with_traced(baseline(V0), phases=phases)), "wrong_phase")
 
 
@@ -206,8 +205,8 @@ def test_time_alone_is_enough_and_needs_no_count() -> None:
     run = with_traced(
         baseline(V0),
         modules=(
-            LayerTiming(path="slow", phase="forward", kernel_ns=65 * MS),
-            LayerTiming(path="quick", phase="forward", kernel_ns=35 * MS),
+            TraceModule(path="slow", phase="forward", kernel_ns=65 * MS),
+            TraceModule(path="quick", phase="forward", kernel_ns=35 * MS),
         ),
         unattributed_ns=0,
     )
@@ -332,9 +331,9 @@ def test_fft_has_no_share_of_the_peak() -> None:
 
 def test_small_layers_are_ignored() -> None:
     run = baseline(V0)
-    small = (layer("small", "forward", 9 * MS, DIRECT), LayerTiming(path="", phase="forward", kernel_ns=91 * MS))
+    small = (layer("small", "forward", 9 * MS, DIRECT), TraceModule(path="", phase="forward", kernel_ns=91 * MS))
     assert silent(report(with_traced(run, modules=small, unattributed_ns=0)), "slow_algorithm")
-    large = (layer("large", "forward", 11 * MS, DIRECT), LayerTiming(path="", phase="forward", kernel_ns=89 * MS))
+    large = (layer("large", "forward", 11 * MS, DIRECT), TraceModule(path="", phase="forward", kernel_ns=89 * MS))
     finding = one(report(with_traced(run, modules=large, unattributed_ns=0)), "slow_algorithm")
     assert "11 ms" in finding.explanation
 
@@ -589,11 +588,11 @@ def test_a_first_step_a_little_higher_is_no_finding() -> None:
 def launch_bound(kernel_ns: int, busy: float) -> Report:
     step_ns = 5 * MS
     calls = round(step_ns * busy / kernel_ns)
-    kernels = (KernelStat(name="k", family="pointwise", calls=calls, kernel_ns=calls * kernel_ns),)
+    kernels = (TraceKernel(name="k", family="pointwise", calls=calls, kernel_ns=calls * kernel_ns),)
     run = with_traced(
         baseline(V0),
         step_ns=around(step_ns),
-        modules=(LayerTiming(path="", phase="forward", kernel_ns=calls * kernel_ns, kernels=kernels),),
+        modules=(TraceModule(path="", phase="forward", kernel_ns=calls * kernel_ns, kernels=kernels),),
         kernels=kernels,
         unattributed_ns=0,
         span_ns=step_ns,
@@ -617,9 +616,9 @@ def test_a_busy_device_is_not() -> None:
 def test_layout_conversions_above_a_twentieth() -> None:
     run = baseline(V0)
     for share, fires in ((4, False), (6, True)):
-        layout = KernelStat(name="nchwToNhwcKernel", family="conv:layout", calls=6, kernel_ns=share * MS)
-        rest = KernelStat(name="x", family=XMMA, calls=1, kernel_ns=(100 - share) * MS, math="tf32")
-        modules = (LayerTiming(path="conv2", phase="forward", kernel_ns=100 * MS, kernels=(layout, rest)),)
+        layout = TraceKernel(name="nchwToNhwcKernel", family="conv:layout", calls=6, kernel_ns=share * MS)
+        rest = TraceKernel(name="x", family=XMMA, calls=1, kernel_ns=(100 - share) * MS, math="tf32")
+        modules = (TraceModule(path="conv2", phase="forward", kernel_ns=100 * MS, kernels=(layout, rest)),)
         source = report(with_traced(run, modules=modules, kernels=(layout, rest), unattributed_ns=0))
         assert silent(source, "layout_overhead") is not fires
         if fires:

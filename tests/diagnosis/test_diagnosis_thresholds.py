@@ -27,10 +27,9 @@ from traced_runs import with_traced
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import IdleTime, KernelStat
+from profiler_kit.records.traces import IdleTime, PhaseTime, TraceKernel, TraceModule
 
 DEFAULT, BENCHMARK, DETERMINISTIC = v0().runs[:3]
 
@@ -99,8 +98,8 @@ def test_dominance_by_work(channels: int, fires: bool) -> None:
 @pytest.mark.parametrize(("share", "fires"), [(59, False), (61, True)])
 def test_dominance_by_time(share: int, fires: bool) -> None:
     modules = (
-        LayerTiming(path="big", phase="forward", kernel_ns=share * MS),
-        LayerTiming(path="small", phase="forward", kernel_ns=(100 - share) * MS),
+        TraceModule(path="big", phase="forward", kernel_ns=share * MS),
+        TraceModule(path="small", phase="forward", kernel_ns=(100 - share) * MS),
     )
     source = report(with_traced(DEFAULT, modules=modules, unattributed_ns=0))
     assert (first(source, "dominant_layer") is not None) is fires
@@ -111,8 +110,8 @@ def test_dominance_by_time(share: int, fires: bool) -> None:
 )
 def test_dominance_is_as_grave_as_the_time_it_takes(spent: int, expected: str) -> None:
     modules = (
-        LayerTiming(path="big", phase="forward", kernel_ns=spent * MS),
-        LayerTiming(path="small", phase="forward", kernel_ns=(100 - spent) * MS),
+        TraceModule(path="big", phase="forward", kernel_ns=spent * MS),
+        TraceModule(path="small", phase="forward", kernel_ns=(100 - spent) * MS),
     )
     counts = static(conv("big", 64, 64, 5, 64), conv("small", 1, 1, 1, 8))
     found = first(report(with_traced(DEFAULT, modules=modules, unattributed_ns=0), counts=counts), "dominant_layer")
@@ -154,11 +153,11 @@ def test_fetching_the_batch_is_no_host_overhead(outside: float, fires: bool) -> 
     run = cpu().runs[0]
     assert run.device_ns is not None
     rest_ns = round(run.device_ns / (1 - outside))
-    loading = LayerTiming(path="(data)", phase="data", kernel_ns=7 * MS)  # collating runs operators too
+    loading = TraceModule(path="(data)", phase="data", kernel_ns=7 * MS)  # collating runs operators too
     slow = with_traced(
         run,
         step_ns=around(3 * rest_ns),
-        phases=(*run.phases, PhaseTiming(phase="data", stopwatch_ns=2 * rest_ns)),
+        phases=(*run.phases, PhaseTime(phase="data", stopwatch_ns=2 * rest_ns)),
         modules=(*run.modules, loading),
     )
     found = first(report(slow), "host_overhead")
@@ -173,8 +172,8 @@ def test_fetching_the_batch_is_no_host_overhead(outside: float, fires: bool) -> 
     [(0.59, "high"), (0.62, "medium"), (0.79, "medium"), (0.81, "low"), (0.89, "low"), (0.91, None)],
 )
 def test_launching_by_share(busy: float, expected: str | None) -> None:
-    kernel = KernelStat(name="k", family="pointwise", calls=1000, kernel_ns=9_900_000)
-    modules = (LayerTiming(path="", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,)),)
+    kernel = TraceKernel(name="k", family="pointwise", calls=1000, kernel_ns=9_900_000)
+    modules = (TraceModule(path="", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,)),)
     span_ns = round(kernel.kernel_ns / busy)
     idle = (IdleTime(cause="op dispatch", ns=span_ns - kernel.kernel_ns),)
     run = with_traced(
@@ -193,8 +192,8 @@ def test_launching_by_share(busy: float, expected: str | None) -> None:
         assert (found.tries, found.config) == (("cuda_graph", "compile", "batch=2x", "fused_optimizer"), "cuda_graph")
 
 
-def two_layers(slow_ns: int, family: str, whole_ns: int) -> tuple[LayerTiming, ...]:
-    return (layer("c", "forward", slow_ns, family), LayerTiming(path="", phase="forward", kernel_ns=whole_ns - slow_ns))
+def two_layers(slow_ns: int, family: str, whole_ns: int) -> tuple[TraceModule, ...]:
+    return (layer("c", "forward", slow_ns, family), TraceModule(path="", phase="forward", kernel_ns=whole_ns - slow_ns))
 
 
 @pytest.mark.parametrize(("times", "fires"), [(1.45, False), (1.55, True)])
@@ -264,8 +263,8 @@ def test_a_way_out_of_the_peak_has_to_be_clearly_lower(peak: float, named: bool)
 @pytest.mark.parametrize(("points", "fires"), [(19, False), (21, True)])
 def test_the_clocks_by_points(points: int, fires: bool) -> None:
     phases = (
-        PhaseTiming(phase="forward", stopwatch_ns=70 - points, kernel_ns=70),
-        PhaseTiming(phase="loss", stopwatch_ns=30 + points, kernel_ns=30),
+        PhaseTime(phase="forward", stopwatch_ns=70 - points, kernel_ns=70),
+        PhaseTime(phase="loss", stopwatch_ns=30 + points, kernel_ns=30),
     )
     run = with_traced(DEFAULT, phases=phases, modules=(), kernels=(), unattributed_ns=20 * MS)
     assert (first(report(run), "wrong_phase") is not None) is fires

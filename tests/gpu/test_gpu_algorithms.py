@@ -75,8 +75,9 @@ def test_busy_and_idle_time_are_the_span_of_the_traced_steps(v0: Recorded) -> No
     run = v0.plain
     assert run.device_ns is not None
     assert run.device_ns + sum(part.ns for part in run.idle) == run.span_ns
-    assert run.queue is not None
-    assert "aten::item" in {wait.name for wait in run.waits}
+    assert run.mean_step is not None
+    assert run.mean_step.queue is not None
+    assert "aten::item" in {wait.name for wait in run.mean_step.syncs}
     assert all(timing.host_ns is not None for timing in run.phases)
 
 

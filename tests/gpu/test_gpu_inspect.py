@@ -22,7 +22,8 @@ from profiler_kit import process  # noqa: E402
 from profiler_kit.attribution.engine import attribute  # noqa: E402
 from profiler_kit.attribution.result import Attribution  # noqa: E402
 from profiler_kit.pipeline.analyze import analyze  # noqa: E402
-from profiler_kit.records.traces import TRACE_PHASES, TraceSummary  # noqa: E402
+from profiler_kit.records.counts import TRACE_PHASES  # noqa: E402
+from profiler_kit.records.traces import TraceSummary  # noqa: E402
 from profiler_kit.traces.reader import read  # noqa: E402
 from profiler_kit.traces.table import NONE  # noqa: E402
 

@@ -13,7 +13,6 @@ import pytest
 from sample_reports import transformer, v0_cuda
 
 from profiler_kit.mcp_server.answers import MAX_CHARS, ORDER, ROWS, SHOWN, cut
-from profiler_kit.records.mean_step import MeanStep
 from profiler_kit.records.runs import MEAN_NAMES, ConfigRun
 from profiler_kit.records.serde import SAVED_KINDS, dumps, read_saved
 
@@ -35,7 +34,7 @@ def record_of(kind: Any) -> type | None:
 def fields_of(record: type) -> dict[str, Any]:
     hints = typing.get_type_hints(record)
     if record is ConfigRun:  # names of the file alone
-        hints |= {name: hint for name, hint in typing.get_type_hints(MeanStep).items() if name in MEAN_NAMES}
+        hints |= {name: typing.get_type_hints(getattr(ConfigRun, name).fget)["return"] for name in MEAN_NAMES}
     return hints
 
 

@@ -27,11 +27,11 @@ from profiler_kit.records.machine import (  # noqa: E402
     Machine,
     MathRate,
 )
-from profiler_kit.records.mean_step import LayerTiming  # noqa: E402
 from profiler_kit.records.runs import ConfigRun  # noqa: E402
 from profiler_kit.records.samples import Interval  # noqa: E402
 from profiler_kit.records.serde import dumps, from_json, loads_report, to_json  # noqa: E402
 from profiler_kit.records.target import TargetSpec  # noqa: E402
+from profiler_kit.records.traces import TraceModule  # noqa: E402
 from profiler_kit.render import RenderOptions, renderers  # noqa: E402
 from profiler_kit.report import machine_document  # noqa: E402
 from profiler_kit.worker import environment  # noqa: E402
@@ -92,7 +92,7 @@ def measured(measured_by: MeasuredBy, device_name: str) -> None:
 
     def measure(spec: TargetSpec, config: RunConfig, **_: Any) -> ConfigRun:
         where = replace(environment.describe(torch.device("cpu")), device_name=device_name)
-        times = (LayerTiming(path="fc", phase="forward", kernel_ns=50_000),)
+        times = (TraceModule(path="fc", phase="forward", kernel_ns=50_000),)
         return traced_run(
             config=config, environment=where, steps_ns=(9, 10, 11), step_ns=Interval(median=10, low=9, high=11),
             modules=times, unattributed_ns=0,

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.records.lanes import UNATTRIBUTED, Annotation, CounterTrack
 from profiler_kit.records.runs import Span
-from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
+from profiler_kit.records.traces import IDLE_CAUSES
 from profiler_kit.render.chrome_trace import (
     GAP_NS,
     IDLE_COLORS,

@@ -9,9 +9,9 @@ from dataclasses import fields
 
 import pytest
 
-from profiler_kit.records.counts import MemoryCategories
+from profiler_kit.records.counts import TRACE_PHASES, MemoryCategories
 from profiler_kit.records.families import FAMILY_NAMES, family_group
-from profiler_kit.records.traces import IDLE_CAUSES, TRACE_PHASES
+from profiler_kit.records.traces import IDLE_CAUSES
 from profiler_kit.render import html
 from profiler_kit.render._colors import COLORS, LESS, MORE, OTHER_COLORS
 

@@ -12,8 +12,8 @@ from traced_runs import with_traced
 
 from profiler_kit.errors import UsageError
 from profiler_kit.records.counts import PSEUDO_PATHS, Cost, ModuleNode
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report
+from profiler_kit.records.traces import TraceModule
 from profiler_kit.report.rows import Counted, Layers, Timed, fold, layer_rows, merge, run_by_name
 
 
@@ -70,7 +70,7 @@ def test_the_root_total_is_the_model_without_the_loss(v0_report: Report) -> None
 
 def test_times_of_a_path_that_was_not_counted_are_kept(v0_cpu_report: Report) -> None:
     run = v0_cpu_report.runs[0]
-    stray = LayerTiming(path="conv9", phase="forward", kernel_ns=77)
+    stray = TraceModule(path="conv9", phase="forward", kernel_ns=77)
     report = replace(v0_cpu_report, runs=(with_traced(run, modules=(*run.modules, stray)),))
     row = next(row for row in joined(report).rows if row.path == "conv9")
     assert row.counted is None
@@ -132,7 +132,7 @@ def test_folding_and_merging_keep_the_sum(paths: list[str], depth: int, data: st
         ModuleNode(path=path, class_name="M", params=data.draw(numbers), forward=Cost(flops=data.draw(numbers)))
         for path in paths
     )
-    timings = tuple(LayerTiming(path=path, phase="forward", kernel_ns=data.draw(numbers)) for path in paths)
+    timings = tuple(TraceModule(path=path, phase="forward", kernel_ns=data.draw(numbers)) for path in paths)
     base = v0_cpu()
     run = with_traced(base.runs[0], modules=timings, unattributed_ns=data.draw(numbers))
     layers = layer_rows(replace(base, static=counted(nodes), runs=(run,)), run)

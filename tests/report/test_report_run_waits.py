@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from sample_reports import SAMPLES
+from traced_runs import step_of
 
 from profiler_kit.diagnosis import diagnose
 from profiler_kit.pipeline.run_traces import attribute_run_trace
@@ -103,13 +104,18 @@ def test_programs_get_every_runs_idle_times_and_waits(cuda: Report) -> None:
     idle, waits = dataframe(cuda, "idle"), dataframe(cuda, "waits")
     assert idle[idle["config"] == run.config.name]["ns"].sum() == sum(part.ns for part in run.idle)
     assert set(idle["config"]) > {run.config.name}  # the other runs of the sample have some too
-    assert waits["wait_ns"].tolist() == [wait.wait_ns for wait in run.waits]
+    assert waits["wait_ns"].tolist() == [wait.wait_ns for wait in step_of(run).syncs]
 
 
 def test_they_are_saved_with_the_report(cuda: Report) -> None:
     saved = baseline(loads_report(dumps(cuda), "saved.json"))
     run = baseline(cuda)
-    assert (saved.idle, saved.waits, saved.queue, saved.phases) == (run.idle, run.waits, run.queue, run.phases)
+    assert (saved.idle, step_of(saved).syncs, step_of(saved).queue, saved.phases) == (
+        run.idle,
+        step_of(run).syncs,
+        step_of(run).queue,
+        run.phases,
+    )
     assert saved.span_ns == run.span_ns
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.samples import Interval
+from profiler_kit.records.traces import PhaseTime
 from scripts.case_study.figures import CountFigures, Figures, NaiveLoop, RunFigures
 
 MS = 1_000_000
@@ -29,10 +29,10 @@ def repeat_of(first: RunFigures, step_ms: float) -> RunFigures:
     return replace(repeated, repeat_of=first.config)
 
 
-def phases(**by_phase: tuple[int, int]) -> tuple[PhaseTiming, ...]:
+def phases(**by_phase: tuple[int, int]) -> tuple[PhaseTime, ...]:
     """Phases by name; each value is (stopwatch time, kernel time)."""
     return tuple(
-        PhaseTiming(phase=phase, stopwatch_ns=clocks[0], event_ns=clocks[1], kernel_ns=clocks[1])  # type: ignore[arg-type]
+        PhaseTime(phase=phase, stopwatch_ns=clocks[0], event_ns=clocks[1], kernel_ns=clocks[1])  # type: ignore[arg-type]
         for phase, clocks in by_phase.items()
     )
 

@@ -18,13 +18,12 @@ from traced_runs import traced_run
 from profiler_kit.errors import ReportError, UsageError
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.counts import Cost, ModuleNode, StaticCount
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun, Failure, OpMemory, PeakMemory
 from profiler_kit.records.samples import Interval
 from profiler_kit.records.serde import from_json
 from profiler_kit.records.target import TargetInfo
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import TraceKernel, TraceModule
 from scripts.case_study import __main__ as script
 from scripts.case_study import cost_verdicts, measurement, page
 from scripts.case_study.claims import CLAIMS, LETTERS
@@ -138,18 +137,18 @@ def report(runs: tuple[ConfigRun, ...]) -> Report:
 
 
 def test_run_figures_name_the_kernels_of_the_largest_layer_and_the_largest_workspace() -> None:
-    def kernel(family: str, ns: int) -> KernelStat:
-        return KernelStat(name=family, family=family, calls=1, kernel_ns=ns)
+    def kernel(family: str, ns: int) -> TraceKernel:
+        return TraceKernel(name=family, family=family, calls=1, kernel_ns=ns)
 
     layers = (
-        LayerTiming(path="small", phase="forward", kernel_ns=500, kernels=(kernel("pointwise", 500),)),
-        LayerTiming(
+        TraceModule(path="small", phase="forward", kernel_ns=500, kernels=(kernel("pointwise", 500),)),
+        TraceModule(
             path="large",
             phase="forward",
             kernel_ns=120,
             kernels=(kernel("conv:fft", 30), kernel("gemm:complex", 40), kernel("conv:layout", 50)),
         ),
-        LayerTiming(path="large", phase="backward", kernel_ns=900, kernels=(kernel("conv:direct", 900),)),
+        TraceModule(path="large", phase="backward", kernel_ns=900, kernels=(kernel("conv:direct", 900),)),
     )
     op = OpMemory(path="large", phase="forward", op="conv", before_bytes=1, growth_bytes=2, workspace_bytes=30)
     memory = PeakMemory(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sample_figures import MS, count, cuda, naive, phases, repeat_of, run
 
-from profiler_kit.records.mean_step import PhaseTiming
+from profiler_kit.records.traces import PhaseTime
 from scripts.case_study import cost_verdicts, flag_verdicts
 from scripts.case_study.figures import Figures, RunFigures, ShapeLoop
 from scripts.case_study.judgment import Verdict
@@ -40,7 +40,7 @@ def test_the_loss_is_judgment_by_device_time_not_by_the_stopwatch(
 
 
 def test_the_loss_is_not_judgment_without_kernel_time() -> None:
-    unread = (PhaseTiming(phase="loss", stopwatch_ns=5), PhaseTiming(phase="forward", stopwatch_ns=5))
+    unread = (PhaseTime(phase="loss", stopwatch_ns=5), PhaseTime(phase="forward", stopwatch_ns=5))
     assert cost_verdicts.judge_loss(cuda(runs=(run("v0", "default", phases=unread),))).verdict == "Not measured"
 
 

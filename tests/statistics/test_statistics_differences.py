@@ -16,10 +16,9 @@ from traced_runs import traced_run, with_traced
 
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.mean_step import LayerTiming, PhaseTiming
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import PhaseTime, TraceKernel, TraceModule
 from profiler_kit.report.sentences import turns
 from profiler_kit.statistics.differences import (
     DEVICE_BOUND,
@@ -224,8 +223,8 @@ def test_steps_of_different_sizes_are_compared_per_example() -> None:
 
 
 def traced(run: ConfigRun, kernel_ms: float, name: str = "k") -> ConfigRun:
-    kernel = KernelStat(name=name, family="conv", calls=1, kernel_ns=round(kernel_ms * MS))
-    layer = LayerTiming(path="", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,))
+    kernel = TraceKernel(name=name, family="conv", calls=1, kernel_ns=round(kernel_ms * MS))
+    layer = TraceModule(path="", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,))
     return with_traced(run, clock="kernel", modules=(layer,), kernels=(kernel,), unattributed_ns=0)
 
 
@@ -260,9 +259,7 @@ def test_settings_beyond_flags_may_change_the_host_s_work() -> None:
 # --- lower deciles
 
 
-def bursts(
-    name: str, factor: float, *, seed: int, phases: tuple[PhaseTiming, ...] = (), settings: str = ""
-) -> ConfigRun:
+def bursts(name: str, factor: float, *, seed: int, phases: tuple[PhaseTime, ...] = (), settings: str = "") -> ConfigRun:
     """Four processes whose steps take 10 ms, or up to twice as long while something else runs."""
     chance = random.Random(seed)
     runs = []
@@ -300,7 +297,7 @@ def test_steps_that_wait_for_the_host_are_compared_by_their_lower_deciles() -> N
 
 def test_steps_that_load_data_are_compared_by_their_medians() -> None:
     """A lower quantile would not see that some steps wait for the loader."""
-    data = (PhaseTiming(phase="data", stopwatch_ns=MS),)
+    data = (PhaseTime(phase="data", stopwatch_ns=MS),)
     default = bursts("default", 1.0, seed=1, phases=data)
     slow = bursts("slow", 1.3, seed=2, phases=data, settings="x")
     noise = noise_of(report(default, slow))
@@ -531,7 +528,7 @@ def test_without_turns_the_step_is_the_median_of_the_first_process() -> None:
 
 def test_a_device_bound_run_keeps_its_median_beside_others_in_turns() -> None:
     default = round_of("default", (1, [10, 10.1]), series_ms=40)
-    kernels = LayerTiming(path="", phase="forward", kernel_ns=39 * MS)
+    kernels = TraceModule(path="", phase="forward", kernel_ns=39 * MS)
     full = with_traced(default, clock="kernel", modules=(kernels,), unattributed_ns=0)
     noise = noise_of(report(default, round_of("other", (1, [10, 10.1]), settings="x")))
     assert noise.compared_step(full) == default.step_ns
@@ -588,7 +585,7 @@ def test_unequal_numbers_of_processes_have_the_levels_of_least_squares() -> None
 
 
 def test_a_loader_without_workers_has_lower_deciles() -> None:
-    data = (PhaseTiming(phase="data", stopwatch_ns=MS),)
+    data = (PhaseTime(phase="data", stopwatch_ns=MS),)
     default = replace(bursts("default", 1.0, seed=1, phases=data), prepared_batches=0)
     assert len(Noise().samples(default, Sample.LOW)) == 4
     assert Noise().samples(replace(default, prepared_batches=4), Sample.LOW) == ()

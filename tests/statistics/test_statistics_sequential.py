@@ -9,10 +9,9 @@ from traced_runs import with_traced
 
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.runs import ConfigRun, Failure
 from profiler_kit.records.samples import Interval
-from profiler_kit.records.traces import KernelStat
+from profiler_kit.records.traces import TraceKernel, TraceModule
 from profiler_kit.statistics.differences import MAX_PROCESSES, Difference
 from profiler_kit.statistics.noise import Noise, noise_of_runs
 from profiler_kit.statistics.sequential import PRECISE_LIMIT, is_decided, undecided_runs
@@ -36,8 +35,8 @@ def run_of(name: str, *medians_ms: float, device_ms: float | None = None, **sett
     )
     if device_ms is None:
         return run
-    kernel = KernelStat(name="k", family="gemm", calls=3, kernel_ns=round(device_ms * MS))
-    layer = LayerTiming(path="fc", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,))
+    kernel = TraceKernel(name="k", family="gemm", calls=3, kernel_ns=round(device_ms * MS))
+    layer = TraceModule(path="fc", phase="forward", kernel_ns=kernel.kernel_ns, kernels=(kernel,))
     return with_traced(run, clock="kernel", kernels=(kernel,), modules=(layer,), unattributed_ns=0)
 
 

@@ -105,9 +105,9 @@ def _clocks(report: Report | TraceReport, step: StepWork) -> _Clocks | None:
         clock, timed = "host time", [timing for timing in step.trace.phases if timing.host_ns]
         total_ns = sum(timing.host_ns or 0 for timing in timed)
         host = {timing.phase: (timing.host_ns or 0) / total_ns for timing in timed}
-        kernel = {timing.phase: timing.kernel_ns / step.busy_ns for timing in timed}
+        kernel = {timing.phase: (timing.kernel_ns or 0) / step.busy_ns for timing in timed}
         is_wait: dict[str, bool] = {
-            timing.phase: timing.wait_ns >= MIN_WAIT_SHARE * (timing.host_ns or 0) for timing in timed
+            timing.phase: (timing.wait_ns or 0) >= MIN_WAIT_SHARE * (timing.host_ns or 0) for timing in timed
         }
         waiting = [phase for phase in host if is_wait[phase] and phase != "other"]
     if not waiting:

@@ -114,7 +114,7 @@ def _data_time(step: StepWork) -> _DataTime | None:
     phase = trace.phase("data")
     if trace.span_ns < LONG_CALL_NS or phase is None:
         return None
-    candidates = [_DataTime(waiting_ns + phase.kernel_ns, trace.span_ns)]
+    candidates = [_DataTime(waiting_ns + (phase.kernel_ns or 0), trace.span_ns)]
     # Marked steps include fetching before the first operator of the trace, which its span does not.
     if (steps_ns := sum(step.host_ns for step in trace.steps)) > 0 and phase.host_ns:
         candidates.append(_DataTime(min(phase.host_ns, steps_ns), steps_ns))
@@ -248,7 +248,7 @@ def _exposed_ns(trace: TraceSummary, copies: Sequence[TraceKernel]) -> int:
     sum_ns = trace.sum_ns - (collectives.sum_ns if collectives is not None else 0)
     union_ns = trace.busy_ns - (collectives.exposed_ns if collectives is not None else 0)
     overlap_ns = max(0, sum_ns - union_ns)
-    exposed_ns = max(0, sum(kernel.sum_ns for kernel in copies) - overlap_ns)
+    exposed_ns = max(0, sum(kernel.duration_ns for kernel in copies) - overlap_ns)
     return min(exposed_ns, sum(kernel.kernel_ns for kernel in copies))
 
 

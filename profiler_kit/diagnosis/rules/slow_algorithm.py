@@ -33,9 +33,9 @@ from profiler_kit.records.families import (
     is_convolution,
     main_algorithm,
 )
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.traces import TraceModule
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
@@ -59,7 +59,7 @@ class _Faster:
     """The same layer and phase in a run that computes it faster."""
 
     run: ConfigRun
-    timing: LayerTiming
+    timing: TraceModule
     used: Algorithm
 
 
@@ -68,7 +68,7 @@ class _Case:
     """One slow layer and phase of one run. `faster`: the better run; None for a last resort."""
 
     run: ConfigRun
-    timing: LayerTiming
+    timing: TraceModule
     used: Algorithm
     share: float
     rate: Efficiency | None
@@ -111,7 +111,7 @@ def _cases(report: Report, run: ConfigRun) -> Iterator[_Case]:
             yield _Case(run=run, timing=timing, used=used, share=share, rate=rate, faster=better)
 
 
-def _faster_run(report: Report, run: ConfigRun, timing: LayerTiming, used: Algorithm) -> _Faster | None:
+def _faster_run(report: Report, run: ConfigRun, timing: TraceModule, used: Algorithm) -> _Faster | None:
     candidates = []
     for other in plain_runs(report):  # rule `further_axes` covers runs with other settings
         other_timing = layer_timing(other, timing.path, timing.phase)

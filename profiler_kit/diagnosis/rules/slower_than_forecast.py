@@ -22,8 +22,8 @@ from profiler_kit.diagnosis.timing import busy_share
 from profiler_kit.records.claims import module_claims
 from profiler_kit.records.counts import Forecast, LayerForecast
 from profiler_kit.records.families import Algorithm, family_name, is_contraction, is_convolution, main_algorithm
-from profiler_kit.records.mean_step import LayerTiming
 from profiler_kit.records.report import Finding, Report
+from profiler_kit.records.traces import TraceModule
 from profiler_kit.units import text
 
 # Of 235 recorded calls above this share of their step, 21 pass the upper end of their interval when their network is left out,
@@ -38,7 +38,7 @@ LARGE_SHARE: Final = 0.20
 class _SlowLayer:
     """A layer and phase far above its forecast. `share`: of the device time; `used`: its algorithm with the most time."""
 
-    timing: LayerTiming
+    timing: TraceModule
     predicted: LayerForecast
     used: Algorithm
     share: float

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_kit.records.mean_step import PhaseTiming
 from profiler_kit.records.report import Report
+from profiler_kit.records.traces import PhaseTime
 from profiler_kit.report.columns.column import Column, ColumnTable, share
 
 
@@ -15,8 +15,8 @@ class PhaseRow:
 
     config: str
     label: str
-    timing: PhaseTiming
-    total: PhaseTiming
+    timing: PhaseTime
+    total: PhaseTime
 
 
 def _times_operators(report: Report) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
 from profiler_kit.records.families import family_name, main_algorithm, math_name
 from profiler_kit.records.marks import is_mark
@@ -13,7 +14,6 @@ from profiler_kit.records.sums import sum_known
 from profiler_kit.records.traces import (
     HostActivity,
     IdleTime,
-    KernelStat,
     ShapedOperator,
     StreamTime,
     SyncWait,
@@ -21,7 +21,6 @@ from profiler_kit.records.traces import (
     TraceKernel,
     TraceModule,
     TraceOperator,
-    TracePhase,
     TraceStep,
     TraceSummary,
     WorkSite,
@@ -75,7 +74,7 @@ class ModuleLine:
 
     label: str
     class_name: str
-    times: Mapping[TracePhase, int]
+    times: Mapping[Phase, int]
     own_ns: int | None
 
     @property
@@ -89,7 +88,7 @@ class ModuleKernel:
     """A kernel of a module in one phase; `module` is None for work without a phase."""
 
     module: TraceModule | None
-    kernel: KernelStat
+    kernel: TraceKernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +114,7 @@ def _percent(value: float | None) -> float | None:
     return None if value is None else 100.0 * value
 
 
-def _time(trace: TraceSummary, *phases: TracePhase) -> int | None:
+def _time(trace: TraceSummary, *phases: Phase) -> int | None:
     return sum_known(timing.kernel_ns for timing in trace.phases if timing.phase in phases)
 
 
@@ -147,7 +146,7 @@ def _top_family(module: TraceModule) -> str | None:
     return algorithm.family if algorithm is not None else None
 
 
-def _in_phase(line: ModuleLine, *phases: TracePhase) -> int | None:
+def _in_phase(line: ModuleLine, *phases: Phase) -> int | None:
     return sum_known(line.times.get(phase) for phase in phases)
 
 
@@ -315,9 +314,9 @@ TRACE_KERNEL_COLUMNS: tuple[Column[TraceItem[TraceKernel]], ...] = (
     _FILE,
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time; overlapping calls count once"),
     _BUSY_SHARE,
-    Column("sum_ns", "summed", "ns", lambda r: r.item.sum_ns, "sum of durations", place="data"),
+    Column("sum_ns", "summed", "ns", lambda r: r.item.duration_ns, "sum of durations", place="data"),
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in the trace"),
-    Column("mean_ns", "mean", "ns", lambda r: r.item.sum_ns / r.item.calls if r.item.calls else None, "mean duration of a call", rank=4),
+    Column("mean_ns", "mean", "ns", lambda r: r.item.duration_ns / r.item.calls if r.item.calls else None, "mean duration of a call", rank=4),
     Column("family", "family", "text", lambda r: r.item.family, "algorithm family", place="data"),
     Column("algorithm", "algorithm", "text", lambda r: family_name(r.item.family) if r.item.family else None, "algorithm family in words", place="page", rank=1),
     Column("op", "op", "text", lambda r: r.item.op, "fprop, dgrad (gradient of the input) or wgrad (gradient of the weight); empty where the name does not say", rank=3),
