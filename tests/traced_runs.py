@@ -7,7 +7,7 @@ from typing import Any
 
 from profiler_kit.records.run_file import summary_of_mean
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.serde import from_json, to_json
+from profiler_kit.records.serde import to_json
 from profiler_kit.records.traces import PhaseTime, TraceSummary
 
 _STEP = ("phases", "modules", "kernels", "unattributed_ns", "span_ns", "idle", "activities", "queue")
@@ -38,7 +38,7 @@ def with_traced(run: ConfigRun, **values: Any) -> ConfigRun:
         values.setdefault("kernels", ())
     given = {name: value for name, value in values.items() if value is not None}
     mean = _mean(run) | {name: to_json(value) for name, value in given.items()}
-    return replace(run, traced=from_json(TraceSummary, summary_of_mean(mean)))
+    return replace(run, traced=summary_of_mean(mean))
 
 
 def step_of(run: ConfigRun) -> TraceSummary:

@@ -161,7 +161,7 @@ def _phases(
         kernel_ns[module.phase] += module.kernel_ns
         events[module.phase] += module.events
     for timing in () if traced.steps else traced.phases:
-        kernel_ns[timing.phase] = timing.kernel_ns or 0
+        kernel_ns[timing.phase] = kernel_ns[timing.phase] if timing.kernel_ns is None else timing.kernel_ns
     timings: dict[str, PhaseTime] = {timing.phase: timing for timing in traced.phases if timing.phase != "other"}
     has_waits = traced.clock == "device" and traced.span_ns > 0
     for phase in PHASES:

@@ -9,15 +9,47 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from profiler_kit.records.counts import PHASES
+from profiler_kit.records.mean_step import mean_step
+from profiler_kit.records.runs import Clock
+from profiler_kit.records.samples import Interval
+from profiler_kit.records.traces import (
+    HostActivity,
+    IdleTime,
+    PhaseTime,
+    Queue,
+    SyncWait,
+    TraceKernel,
+    TraceModule,
+    TraceOperator,
+    TraceSummary,
+)
 
 Json = dict[str, Any]
 
 
 # Names of `phases`, `modules` and their kernels that `traced` has alone.
 _OF_TRACED: Final = ("sum_ns", "idle_ns", "events", "class_name", "within")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Mean:
+    """The mean of traced steps in a file of an earlier version."""
+
+    clock: Clock | None = None
+    phases: tuple[PhaseTime, ...] = ()
+    modules: tuple[TraceModule, ...] = ()
+    kernels: tuple[TraceKernel, ...] = ()
+    unattributed_ns: int | None = None
+    span_ns: int | None = None
+    idle: tuple[IdleTime, ...] = ()
+    activities: tuple[HostActivity, ...] = ()
+    waits: tuple[SyncWait, ...] = ()
+    queue: Queue | None = None
+    untraced_step_ns: Interval | None = None
 
 
 def merge_kernels(run: Json) -> None:
@@ -46,42 +78,40 @@ def restore_kernels(run: Json) -> bool:
     return changed
 
 
-def summary_of_mean(run: Json) -> Json:
-    """Return a summary without steps of a `run` whose file has the mean of its traced steps under names of its own."""
-    layers, on_host = run.get("modules") or [], run.get("clock") == "operator"
-    in_layers = [kernel for layer in layers for kernel in layer.get("kernels") or ()]
-    kernels = run.get("kernels") or in_layers
+def summary_of_mean(run: Json) -> TraceSummary:
+    """Return the mean of the traced steps of a `run` whose file has its figures under names of a run. Raises ValidationError."""
+    import msgspec
+
+    mean = msgspec.convert(run, type=_Mean)
     attributed = Counter[str]()
-    for kernel in in_layers:
-        attributed[kernel["name"]] += kernel["kernel_ns"]
-    rest = [{**kernel, "kernel_ns": kernel["kernel_ns"] - attributed[kernel["name"]]} for kernel in kernels]
-    device_ns = sum(layer["kernel_ns"] for layer in layers) + run["unattributed_ns"]
-    span_ns, idle = run.get("span_ns") or 0, run.get("idle") or []
-    idle_ns = sum(part["ns"] for part in idle) if span_ns else 0
-    return {
-        "file": "",
-        "clock": "host" if on_host else "device",
-        "device_events": 0 if on_host else sum(kernel["calls"] for kernel in kernels),
-        "span_ns": span_ns,
-        "busy_ns": span_ns - idle_ns if span_ns else device_ns,
-        "idle_ns": idle_ns,
-        "sum_ns": device_ns,
-        "unattributed_ns": run["unattributed_ns"],
-        "phases": [
-            {name: phase.get(name) for name in ("phase", "kernel_ns", "host_ns", "wait_ns")}
-            for phase in run.get("phases") or ()
-            if phase.get("kernel_ns") is not None
-        ],
-        "idle": idle,
-        "modules": layers,
-        "kernels": [] if on_host else kernels,
-        "operators": [{**kernel, "host_self_ns": kernel["kernel_ns"]} for kernel in kernels] if on_host else [],
-        "unattributed": [kernel for kernel in rest if kernel["kernel_ns"] > 0],
-        "syncs": run.get("waits") or [],
-        "queue": run.get("queue"),
-        "activities": run.get("activities") or [],
-        "untraced_step_ns": run.get("untraced_step_ns"),
-    }
+    for kernel in (kernel for layer in mean.modules for kernel in layer.kernels):
+        attributed[kernel.name] += kernel.kernel_ns
+    rest = (replace(kernel, kernel_ns=kernel.kernel_ns - attributed[kernel.name]) for kernel in mean.kernels)
+    kernels = mean.kernels or tuple(kernel for layer in mean.modules for kernel in layer.kernels)
+    on_host = mean.clock == "operator"
+    idle_ns = sum(part.ns for part in mean.idle)
+    summary = TraceSummary(
+        file="",
+        clock="host" if on_host else "device",
+        span_ns=mean.span_ns or 0,
+        busy_ns=(mean.span_ns or idle_ns) - idle_ns,
+        idle_ns=idle_ns,
+        sum_ns=0,
+        unattributed_ns=mean.unattributed_ns or 0,
+        phases=mean.phases,
+        idle=mean.idle,
+        modules=mean.modules,
+        operators=tuple(
+            TraceOperator(name=k.name, family=k.family, calls=k.calls, kernel_ns=k.kernel_ns, host_self_ns=k.kernel_ns)
+            for k in (kernels if on_host else ())
+        ),
+        unattributed=tuple(kernel for kernel in rest if kernel.kernel_ns > 0),
+        syncs=mean.waits,
+        queue=mean.queue,
+        activities=mean.activities,
+        untraced_step_ns=mean.untraced_step_ns,
+    )
+    return mean_step(summary)
 
 
 def _pairs(run: Json) -> Iterator[tuple[Json, Json]]:

@@ -234,7 +234,7 @@ def _with_traced(data: bytes) -> bytes:
             continue
         phases = run.get("phases") or []
         if run.get("unattributed_ns") is not None:
-            run["traced"] = summary_of_mean(run)
+            run["traced"] = to_json(summary_of_mean(run))
             phases = [phase for phase in phases if phase.get("stopwatch_ns") is not None]
         run["timed_phases"] = phases
     return msgspec.json.encode(content)
