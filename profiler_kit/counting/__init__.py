@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from profiler_kit.counting.conventions import Convention, find_convention
 from profiler_kit.counting.custom_ops import load_entry_points
 from profiler_kit.counting.device_kernels import attention_note
-from profiler_kit.counting.modules import describe_modules, settings_by_path
+from profiler_kit.counting.modules import describe_modules, paths_of_torch, settings_by_path
 from profiler_kit.counting.operands import OpFacts
 from profiler_kit.counting.step import StepTrace, trace_step
 from profiler_kit.counting.totals import by_module, by_op, by_phase, coverage_percent, uncounted_ops
@@ -75,7 +75,8 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
     settings = settings_by_path(target.model)
     with restored(target) as saved, collected_bounds() as bounds:
         trace, notes = _trace(target, convention, device, saved.restart)
-        facts = describe_modules(target.model, settings)  # with the layers that forward has created
+        # with the layers that forward has created
+        modules, of_torch = describe_modules(target.model, settings), paths_of_torch(target.model)
         if iterators := saved.read_iterators():
             names = ", ".join(iterators)
             notes += (f"forward reads iterators that cannot be rewound, so each pass takes further items: {names}",)
@@ -84,16 +85,16 @@ def _count(target: Target, convention: Convention, device: Device | None, *, cro
     return StaticCount(
         convention=convention.sentence,
         convention_name=convention.name,
-        params=sum(fact.params for fact in facts),
-        trainable_params=sum(fact.trainable_params for fact in facts),
-        param_bytes=sum(fact.param_bytes for fact in facts),
+        params=sum(module.params for module in modules),
+        trainable_params=sum(module.trainable_params for module in modules),
+        param_bytes=sum(module.param_bytes for module in modules),
         forward=phases["forward"],
         loss=phases["loss"],
         backward=phases["backward"],
         recompute=phases["recompute"],
         saved_bytes=sum(item.tensor.nbytes for item in trace.saved),
         uncounted=uncounted_ops(trace.ops),
-        modules=by_module(facts, trace.ops, trace.calls, trace.saved, target.info.loss),
+        modules=by_module(modules, of_torch, trace.ops, trace.calls, trace.saved, target.info.loss),
         ops=totals,
         torch=torch.__version__,
         notes=notes,

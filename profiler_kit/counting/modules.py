@@ -7,7 +7,6 @@ import keyword
 import re
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -16,7 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.parameter import is_lazy
 
 from profiler_kit.meta.packed_weights import packed_weights
-from profiler_kit.records.counts import LayerSizes
+from profiler_kit.records.counts import LayerSizes, ModuleNode
 from profiler_kit.units import shape_text
 from profiler_kit.user_code.reachable import object_attributes
 
@@ -112,33 +111,11 @@ def _state_keys(module: nn.Module) -> Iterator[str]:
 CONFIG_WIDTH = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleFacts:
-    """A module's names, class, description and parameters. A shared parameter belongs to its first module.
+def describe_modules(model: nn.Module, settings: Mapping[str, tuple[str, ...]] | None = None) -> tuple[ModuleNode, ...]:
+    """Every module of `model` without its work, once each, in the order of ``named_modules()``.
 
-    `params` and `param_bytes` include the packed weights of quantized layers, which are not trainable.
-    `settings`, `state`, `sizes`: as in `ModuleNode`. `is_from_torch`: its code is part of torch.
-    """
-
-    path: str
-    aliases: tuple[str, ...]
-    class_name: str
-    config: str
-    params: int
-    trainable_params: int
-    param_bytes: int
-    settings: tuple[str, ...] = ()
-    state: tuple[str, ...] = ()
-    sizes: LayerSizes | None = None
-    is_from_torch: bool = False
-
-
-def describe_modules(
-    model: nn.Module, settings: Mapping[str, tuple[str, ...]] | None = None
-) -> tuple[ModuleFacts, ...]:
-    """Facts of every module of `model`, once each, in the order of ``named_modules()``.
-
-    `settings`: the settings by path before the model ran; modules that are missing there were lazy.
+    A shared parameter belongs to its first module. `params` and `param_bytes` include the packed weights of quantized layers,
+    which are not trainable. `settings`: the settings by path before the model ran; modules that are missing there were lazy.
     """
     settings = {**settings_by_path(model), **(settings or {})}
     names: dict[int, list[str]] = {}
@@ -153,7 +130,7 @@ def describe_modules(
         packed = {key: weights for key, weights in packed_weights(module) if key not in counted_ids}
         counted_ids.update(packed)
         facts.append(
-            ModuleFacts(
+            ModuleNode(
                 path=path,
                 aliases=tuple(name for name in names[id(module)] if name != path),
                 class_name=type(module).__name__,
@@ -165,10 +142,14 @@ def describe_modules(
                 + sum(weights.nbytes for weights in packed.values()),
                 settings=settings.get(path, ()),
                 state=state_keys(module),
-                is_from_torch=type(module).__module__.startswith("torch.nn."),
             )
         )
     return tuple(facts)
+
+
+def paths_of_torch(model: nn.Module) -> frozenset[str]:
+    """The paths of the modules of `model` whose code is part of torch."""
+    return frozenset(path for path, module in model.named_modules() if type(module).__module__.startswith("torch.nn."))
 
 
 def layer_sizes(module: nn.Module) -> LayerSizes | None:

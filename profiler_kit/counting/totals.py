@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Final
 
 from profiler_kit.counting.module_calls import ModuleCall
-from profiler_kit.counting.modules import ModuleFacts
 from profiler_kit.records.counts import (
     COUNT_PHASES,
     LOSS_PATH,
@@ -110,13 +110,17 @@ def coverage_percent(totals: Sequence[OpTotal]) -> float:
 
 
 def by_module(
-    facts: Sequence[ModuleFacts],
+    modules: Sequence[ModuleNode],
+    of_torch: Container[str],
     ops: Sequence[OpRecord],
     calls: Sequence[ModuleCall],
     saved: Sequence[SavedTensor],
     loss_name: str | None,
 ) -> tuple[ModuleNode, ...]:
-    """Self figures of every module, in pre-order. The loss is the last node if an op or a saved tensor belongs to it."""
+    """Self figures of every module, in pre-order. The loss is the last node if an op or a saved tensor belongs to it.
+
+    `of_torch`: the paths of modules whose code is part of torch.
+    """
     costs: defaultdict[tuple[str, CountPhase], CostSum] = defaultdict(CostSum)
     for op in ops:
         if op.cost is not None:
@@ -137,40 +141,26 @@ def by_module(
         for path in item.held_in:
             held_bytes[path] += item.tensor.nbytes
 
-    def node(fact: ModuleFacts, module_calls: Sequence[ModuleCall]) -> ModuleNode:
-        return ModuleNode(
-            path=fact.path,
-            class_name=fact.class_name,
-            aliases=fact.aliases,
-            config=fact.config,
-            sizes=fact.sizes,
+    def with_work(node: ModuleNode, module_calls: Sequence[ModuleCall]) -> ModuleNode:
+        path = node.path
+        return replace(
+            node,
             calls=len(module_calls),
-            params=fact.params,
-            trainable_params=fact.trainable_params,
-            param_bytes=fact.param_bytes,
-            **{phase: costs[fact.path, phase].total() for phase in COUNT_PHASES},
+            forward=costs[path, "forward"].total(),
+            loss=costs[path, "loss"].total(),
+            backward=costs[path, "backward"].total(),
+            recompute=costs[path, "recompute"].total(),
             output_bytes=sum(call.output_bytes for call in module_calls),
             output_shape=module_calls[-1].output_shape if module_calls else None,
-            saved_bytes=saved_bytes[fact.path],
-            held_bytes=held_bytes[fact.path],
-            settings=fact.settings,
-            state=fact.state,
-            forward_ops=() if fact.is_from_torch else _op_calls(forward_ops[fact.path], len(module_calls)),
-            order=orders.get(fact.path),
+            saved_bytes=saved_bytes[path],
+            held_bytes=held_bytes[path],
+            forward_ops=() if path in of_torch else _op_calls(forward_ops[path], len(module_calls)),
+            order=orders.get(path),
         )
 
-    nodes = [node(fact, calls_by_path[fact.path]) for fact in facts]
+    nodes = [with_work(module, calls_by_path[module.path]) for module in modules]
     if any(op.path == LOSS_PATH for op in ops) or LOSS_PATH in saved_bytes:
-        loss = ModuleFacts(
-            path=LOSS_PATH,
-            aliases=(),
-            class_name=loss_name or "loss",
-            config="",
-            params=0,
-            trainable_params=0,
-            param_bytes=0,
-        )
-        nodes.append(node(loss, ()))
+        nodes.append(with_work(ModuleNode(path=LOSS_PATH, class_name=loss_name or "loss", state=()), ()))
     return tuple(nodes)
 
 

@@ -9,47 +9,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from profiler_kit.records.counts import PHASES
 from profiler_kit.records.mean_step import mean_step
-from profiler_kit.records.runs import Clock
-from profiler_kit.records.samples import Interval
-from profiler_kit.records.traces import (
-    HostActivity,
-    IdleTime,
-    PhaseTime,
-    Queue,
-    SyncWait,
-    TraceKernel,
-    TraceModule,
-    TraceOperator,
-    TraceSummary,
-)
+from profiler_kit.records.traces import TraceOperator, TraceSummary
 
 Json = dict[str, Any]
 
-
 # Names of `phases`, `modules` and their kernels that `traced` has alone.
 _OF_TRACED: Final = ("sum_ns", "idle_ns", "events", "class_name", "within")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Mean:
-    """The mean of traced steps in a file of an earlier version."""
-
-    clock: Clock | None = None
-    phases: tuple[PhaseTime, ...] = ()
-    modules: tuple[TraceModule, ...] = ()
-    kernels: tuple[TraceKernel, ...] = ()
-    unattributed_ns: int | None = None
-    span_ns: int | None = None
-    idle: tuple[IdleTime, ...] = ()
-    activities: tuple[HostActivity, ...] = ()
-    waits: tuple[SyncWait, ...] = ()
-    queue: Queue | None = None
-    untraced_step_ns: Interval | None = None
+# The figures of a summary in files of earlier versions.
+_OF_MEAN: Final = (
+    "phases", "modules", "kernels", "unattributed_ns", "span_ns", "idle", "activities", "queue", "untraced_step_ns",
+)  # fmt: skip
+_NO_FIGURES: Final = dict.fromkeys(("span_ns", "busy_ns", "idle_ns", "sum_ns", "unattributed_ns"), 0)
 
 
 def merge_kernels(run: Json) -> None:
@@ -82,34 +57,25 @@ def summary_of_mean(run: Json) -> TraceSummary:
     """Return the mean of the traced steps of a `run` whose file has its figures under names of a run. Raises ValidationError."""
     import msgspec
 
-    mean = msgspec.convert(run, type=_Mean)
+    mean = {"syncs": run.get("waits") or [], **{name: run[name] for name in _OF_MEAN if run.get(name) is not None}}
+    summary = msgspec.convert({"file": "", "clock": "device", **_NO_FIGURES, **mean}, type=TraceSummary)
+    in_modules = tuple(kernel for module in summary.modules for kernel in module.kernels)
     attributed = Counter[str]()
-    for kernel in (kernel for layer in mean.modules for kernel in layer.kernels):
+    for kernel in in_modules:
         attributed[kernel.name] += kernel.kernel_ns
-    rest = (replace(kernel, kernel_ns=kernel.kernel_ns - attributed[kernel.name]) for kernel in mean.kernels)
-    kernels = mean.kernels or tuple(kernel for layer in mean.modules for kernel in layer.kernels)
-    on_host = mean.clock == "operator"
-    idle_ns = sum(part.ns for part in mean.idle)
-    summary = TraceSummary(
-        file="",
+    rest = (replace(kernel, kernel_ns=kernel.kernel_ns - attributed[kernel.name]) for kernel in summary.kernels)
+    idle_ns, on_host = sum(part.ns for part in summary.idle), run.get("clock") == "operator"
+    operators = tuple(
+        TraceOperator(name=k.name, family=k.family, calls=k.calls, kernel_ns=k.kernel_ns, host_self_ns=k.kernel_ns)
+        for k in summary.kernels or in_modules
+    )
+    summary = replace(
+        summary,
         clock="host" if on_host else "device",
-        span_ns=mean.span_ns or 0,
-        busy_ns=(mean.span_ns or idle_ns) - idle_ns,
+        busy_ns=(summary.span_ns or idle_ns) - idle_ns,
         idle_ns=idle_ns,
-        sum_ns=0,
-        unattributed_ns=mean.unattributed_ns or 0,
-        phases=mean.phases,
-        idle=mean.idle,
-        modules=mean.modules,
-        operators=tuple(
-            TraceOperator(name=k.name, family=k.family, calls=k.calls, kernel_ns=k.kernel_ns, host_self_ns=k.kernel_ns)
-            for k in (kernels if on_host else ())
-        ),
+        operators=operators if on_host else (),
         unattributed=tuple(kernel for kernel in rest if kernel.kernel_ns > 0),
-        syncs=mean.waits,
-        queue=mean.queue,
-        activities=mean.activities,
-        untraced_step_ns=mean.untraced_step_ns,
     )
     return mean_step(summary)
 
