@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +33,8 @@ class Source:
     """The text of the trace at `path` in blocks. A gzip file is recognized by its first bytes, not by its name.
 
     `limit_bytes`: the limit on the size of the text; the default is 16 GiB, and for a gzip file 400 times its size.
-    After the last block, `damage` is the reason why the file ended early, or None.
+    A gzip file is unzipped one block ahead, in a thread. After the last block, `damage` is the reason why the file ended early,
+    or None.
 
     Raises: TraceError for a file that cannot be read, or that exceeds the limit.
     """
@@ -49,7 +51,9 @@ class Source:
         self._file_bytes = 0
         self._compressed = b""
         self._inflate: zlib._Decompress | None = None
-        self._is_intact = True  # no damage so far
+        self._fault: str | None = None  # the damage that the thread has found
+        self._ahead: threading.Thread | None = None
+        self._next: bytes | TraceError = b""
         self._ended = False
         try:
             self._file = path.open("rb", buffering=0)
@@ -64,13 +68,15 @@ class Source:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        if self._ahead is not None:
+            self._ahead.join()
         self._file.close()
 
     def read(self) -> bytes:
         """Return the next block; empty at the end."""
         if self._ended:
             return b""
-        block = self._plain() if self._inflate is None else self._unzipped()
+        block = self._plain() if self._inflate is None else self._unzipped_ahead()
         self.text_bytes += len(block)
         if self.text_bytes > self._limit_bytes:
             limit = text(self._limit_bytes, "bytes")
@@ -111,16 +117,36 @@ class Source:
         first, self._first = self._first, b""
         return first + self._from_file(self._block_bytes)
 
+    def _unzipped_ahead(self) -> bytes:
+        """Return the next block, and start a thread for the one after it: zlib does not hold the lock of the interpreter."""
+        if self._ahead is None:
+            self._unzip_next()
+        else:
+            self._ahead.join()
+        block, self.damage = self._next, self._fault
+        if isinstance(block, TraceError):
+            raise block
+        if block:
+            self._ahead = threading.Thread(target=self._unzip_next)
+            self._ahead.start()
+        return block
+
+    def _unzip_next(self) -> None:
+        try:
+            self._next = self._unzipped()
+        except TraceError as error:
+            self._next = error
+
     def _unzipped(self) -> bytes:
         """Return the next block of a gzip file. Its members form one text; zeros after the last one are padding."""
         assert self._inflate is not None
-        while self._is_intact:
+        while self._fault is None:
             if not self._compressed:
                 self._compressed = self._from_file(_FILE_BYTES)
             if not self._compressed:
                 block = b"" if self._inflate.eof else self._inflate.decompress(b"", self._block_bytes)
                 if not block and not self._inflate.eof:
-                    self.damage = "the gzip stream is cut off or damaged: it ends before its end mark"
+                    self._fault = "the gzip stream is cut off or damaged: it ends before its end mark"
                 return block
             if self._inflate.eof:
                 self._compressed = self._compressed.lstrip(b"\0")
@@ -131,10 +157,9 @@ class Source:
             try:
                 block = self._inflate.decompress(self._compressed, self._block_bytes)
             except zlib.error as error:
-                self.damage = f"the gzip stream is cut off or damaged: {error}"
+                self._fault = f"the gzip stream is cut off or damaged: {error}"
                 block = _inflate_until_damage(before, self._compressed)
                 self._compressed = b""
-                self._is_intact = False
                 return block
             self._compressed = self._inflate.unused_data if self._inflate.eof else self._inflate.unconsumed_tail
             if block:
