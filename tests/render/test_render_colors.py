@@ -63,3 +63,16 @@ def test_changes_are_told_apart_without_red_and_green(vision: str) -> None:
 def test_the_phases_of_a_step_are_told_apart(vision: str) -> None:
     colors = [seen(COLORS[name], vision) for name in ("forward", "backward", "loss", "optimizer", "communication")]
     assert min(math.dist(a, b) for i, a in enumerate(colors) for b in colors[:i]) > 30
+
+
+def luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_all_colors_are_seen_on_dark_pages() -> None:
+    """Of two areas side by side, WCAG 2.1 asks for a contrast of 3."""
+    dark = luminance(re.findall(r"--background: (#\w{6})", CSS)[1])
+    contrasts = {color: (luminance(color) + 0.05) / (dark + 0.05) for color in (*COLORS.values(), *OTHER_COLORS)}
+    assert {color: round(value, 1) for color, value in contrasts.items() if value < 3} == {}
