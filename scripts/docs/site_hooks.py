@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: pages link to files of the repository, as on GitHub, and the site has these files too.
+"""Hooks of mkdocs: pages link to files of the repository, as on GitHub, and the site has these files too; guides are found first.
 
 A link from a page in docs/ to a file outside it, such as ``../CONTRIBUTING.md``, leads to a generated page under ``project/``.
 A source file becomes a page with its code.
@@ -21,6 +21,7 @@ PROJECT: Final = "project/"  # where the site has files from outside docs/
 LINK: Final = re.compile(r"(?P<head>\]\()(?P<target>[^()\s#:]+)(?P<anchor>#[^()\s]*)?(?P<end>\))")
 ROOT_PAGES: Final = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yml": "yaml", "": "text"}
+LOOKED_UP: Final = ("Reference", "Evidence", "Develop")  # sections whose pages repeat the words of the guides
 FENCED: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -70,6 +71,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Point links to files outside docs/, and links of such files, at their pages."""
     source = page.file.src_uri
+    if page.ancestors and page.ancestors[-1].title in LOOKED_UP:
+        page.meta["search"] = {"boost": 0.1}
     folder = posixpath.dirname(repository_path(source))
 
     def updated_link(link: re.Match[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from pathlib import Path
@@ -84,6 +85,14 @@ def test_the_api_page_documents_every_public_name(site: Path) -> None:
     assert 'class="doc-section-title">Raises' in html
 
 
+def test_the_search_finds_guides_before_references(site: Path) -> None:
+    entries = json.loads((site / "search" / "search_index.json").read_text())["docs"]
+    boost = {entry["location"].split("#")[0]: entry.get("boost", 1) for entry in entries}
+    assert boost["inspect_json.html"] < boost["ranks.html"] == boost["faq.html"]
+    titles = " ".join(entry["title"] for entry in entries if entry["location"].startswith("faq.html"))
+    assert all(words in titles for words in ("out of memory", "straggler", "GPU utilization"))
+
+
 def test_a_linked_source_file_is_a_page(site: Path) -> None:
     assert "class" in (site / "project" / "models" / "convnet_v0.py.html").read_text(encoding="utf-8")
 
@@ -114,7 +123,7 @@ def test_loads_from_the_network_are_recognized(html: str, expected: list[str]) -
     ],
 )
 def test_links_of_the_repository_become_links_of_the_site(page: str, link: str, expected: str) -> None:
-    source = SimpleNamespace(file=SimpleNamespace(src_uri=page))
+    source = SimpleNamespace(file=SimpleNamespace(src_uri=page), ancestors=[])
     assert site_hooks.on_page_markdown(f"[text]({link})", source) == f"[text]({expected})"
 
 
