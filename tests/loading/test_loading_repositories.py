@@ -17,6 +17,7 @@ from profiler_kit.loading.candidates.hyperparameters import stated_options
 from profiler_kit.loading.input_search.outcomes import InputGuess
 from profiler_kit.loading.input_search.search import search_inputs
 from profiler_kit.loading.program.reading import function_node, source_tree
+from profiler_kit.loading.program.repository import local_sources
 from profiler_kit.loading.training_step.script_loss import _moved
 from profiler_kit.records.target import TargetSpec
 
@@ -42,6 +43,14 @@ def test_a_script_finds_the_package_below_src(write: Write) -> None:
     )
     assert width("src/kan/net.py") == 11
     assert width("examples/train.py") == 11
+
+
+def test_the_files_of_an_installed_package_are_no_programs(write: Write) -> None:
+    text = HEAD + NET.format(name="n", width="n")
+    for folder, count in (("site-packages/kan", 0), ("src/kan", 1)):
+        write({f"{folder}/net.py": text, f"{folder}/train.py": "from net import Net\nmodel = Net(11)\n"})
+        file = Path(f"{folder}/net.py").resolve()
+        assert len(list(local_sources(file, file.parent))) == count
 
 
 def test_a_script_shows_more_than_a_test(write: Write) -> None:

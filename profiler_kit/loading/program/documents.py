@@ -16,7 +16,6 @@ from profiler_kit.loading.program.imports import TargetNames, computes_imports, 
 from profiler_kit.loading.program.names import all_nodes, calls_in
 from profiler_kit.loading.program.reading import parsed, parsed_leniently
 from profiler_kit.loading.program.repository import local_sources, repository_root
-from profiler_kit.user_code.locations import is_user_code
 
 DocumentKind = Literal["target", "importer", "docstring", "readme"]
 
@@ -69,8 +68,7 @@ def find_documents(file: Path, tree: ast.Module) -> tuple[Document, ...]:
     target = Document(tree=tree, text=text, path=file, kind="target")
     root = repository_root(file)
     importers = tuple(_importers(file, root))
-    is_alone = _trains(text) or not is_user_code(str(file))
-    programs = () if is_alone else tuple(_programs_around((target, *importers), root))
+    programs = () if _trains(text) else tuple(_programs_around((target, *importers), root))
     return (target, *importers, *programs, *_docstrings(file, tree), *_readmes(file, tree, root))
 
 

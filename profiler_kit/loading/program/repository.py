@@ -9,6 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from profiler_kit.user_code.locations import is_user_code
+
 _ROOT_FILES: Final = (
     "setup.py",
     "pyproject.toml",
@@ -58,7 +60,12 @@ def repository_root(file: Path) -> Path:
 
 
 def local_sources(file: Path, root: Path) -> Iterator[tuple[Path, str]]:
-    """The Python files of the repository and their texts, those nearest to `file` first; a bounded number and size."""
+    """The Python files of the repository and their texts, those nearest to `file` first; a bounded number and size.
+
+    None for a file of an installed package: its other files are no programs of the user.
+    """
+    if not is_user_code(str(file)):
+        return
     count = total = 0
     visited: set[Path] = set()
     for folder in (file.parent, *file.parents):
