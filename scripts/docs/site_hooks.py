@@ -71,7 +71,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Point links to files outside docs/, and links of such files, at their pages."""
     source = page.file.src_uri
-    if page.ancestors and page.ancestors[-1].title in LOOKED_UP:
+    if any(section.title in LOOKED_UP for section in page.ancestors):
         page.meta["search"] = {"boost": 0.1}
     folder = posixpath.dirname(repository_path(source))
 
