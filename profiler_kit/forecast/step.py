@@ -12,7 +12,8 @@ from profiler_kit.forecast.host import host_ns
 from profiler_kit.forecast.prices import FREE, Price, PriceTable, prices_for
 from profiler_kit.forecast.work import Arithmetic, Work, work_of
 from profiler_kit.records.calls import StepCall
-from profiler_kit.records.counts import EstimatedOp, Forecast, LayerForecast, Phase, TimeRange
+from profiler_kit.records.counts import EstimatedOp, Forecast, LayerForecast, Phase
+from profiler_kit.records.samples import Interval
 from profiler_kit.simulation.graph import NONE, Link, Node, graph_of
 from profiler_kit.simulation.replay import simulate
 
@@ -46,7 +47,7 @@ def forecast_step(
         is_scaled=not is_own,
         kernel_ns=_range(sum(durations), factor),
         host_ns=_range(sum(hosts), _HOST_FACTOR),
-        step_ns=TimeRange(
+        step_ns=Interval(
             median=_replayed(durations, hosts),
             low=_replayed([ns / factor for ns in durations], [ns / _HOST_FACTOR for ns in hosts]),
             high=_replayed([ns * factor for ns in durations], [ns * _HOST_FACTOR for ns in hosts]),
@@ -64,8 +65,8 @@ def _prices(works: Sequence[Work | None], table: PriceTable, peaks: Peaks) -> li
     return [FREE if work is None else priced[work] for work in works]
 
 
-def _range(ns: float, factor: float) -> TimeRange:
-    return TimeRange(median=round(ns), low=round(ns / factor), high=round(ns * factor))
+def _range(ns: float, factor: float) -> Interval:
+    return Interval(median=round(ns), low=round(ns / factor), high=round(ns * factor))
 
 
 def interval_factor(parts: Iterable[tuple[str, float, float]]) -> float:

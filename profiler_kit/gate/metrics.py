@@ -11,10 +11,11 @@ from typing import Final
 from profiler_kit.errors import UsageError
 from profiler_kit.records.check import StepTimeCheck
 from profiler_kit.records.comparison import Comparison
-from profiler_kit.records.counts import Forecast, ModuleNode, TimeRange
+from profiler_kit.records.counts import Forecast, ModuleNode
 from profiler_kit.records.edits import CheckpointChange
 from profiler_kit.records.metrics import METRICS, StaticMetric
 from profiler_kit.records.report import Report
+from profiler_kit.records.samples import Interval
 from profiler_kit.units import Unit
 
 STEP_TIME: Final = "step_time"
@@ -78,7 +79,7 @@ def _device_step(report: Report) -> int | None:
     return round(step.layers_ns) if step is not None else None
 
 
-def _predicted(time: Callable[[Forecast], TimeRange]) -> Callable[[Report], int | None]:
+def _predicted(time: Callable[[Forecast], Interval]) -> Callable[[Report], int | None]:
     def median_ns(report: Report) -> int | None:
         forecast = report.static.forecast if report.static is not None else None
         return time(forecast).median if forecast is not None else None

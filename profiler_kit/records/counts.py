@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, get_args
 
 from profiler_kit.records.parallel import ParallelPlan
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.variation import Variation
 
 Phase = Literal["data", "transfer", "forward", "loss", "backward", "recompute", "optimizer", "communication", "other"]
@@ -490,15 +491,6 @@ class MemoryEstimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeRange:
-    """A predicted time and the interval that should contain four of five measured ones, in ns."""
-
-    median: int
-    low: int
-    high: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerForecast:
     """The predicted kernel time of a module's own ops in one phase, in ns; `high_ns`: upper end of its 80 % interval."""
 
@@ -513,7 +505,7 @@ class SettingForecast:
     """The predicted kernel time of the step with one setting, named as in a configuration (``amp_bf16``)."""
 
     setting: str
-    kernel_ns: TimeRange
+    kernel_ns: Interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -527,7 +519,7 @@ class EstimatedOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """The predicted time of a step.
+    """The predicted time of a step. Each interval should contain four of five measured times.
 
     - `device`: the card. `source`: where its prices were recorded. `is_scaled`: on another card, scaled by datasheet peaks.
     - `kernel_ns`: the sum of all kernels of a step. `host_ns`: the time in which the reference host launches them.
@@ -541,16 +533,16 @@ class Forecast:
     device: str
     source: str
     is_scaled: bool
-    kernel_ns: TimeRange
-    host_ns: TimeRange
-    step_ns: TimeRange
+    kernel_ns: Interval
+    host_ns: Interval
+    step_ns: Interval
     calls: int
     modules: tuple[LayerForecast, ...]
     estimated: tuple[EstimatedOp, ...] = ()
     settings: tuple[SettingForecast, ...] = ()
     host_factor: float = 1.0
 
-    def with_setting(self, setting: str) -> TimeRange | None:
+    def with_setting(self, setting: str) -> Interval | None:
         """The predicted kernel time with `setting`; None where it was not predicted."""
         return next((other.kernel_ns for other in self.settings if other.setting == setting), None)
 

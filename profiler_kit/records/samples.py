@@ -11,7 +11,7 @@ Outcome = Literal["better", "worse", "same", "unknown"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A median and its 95 % bootstrap interval, in ns."""
+    """A median and its 95 % bootstrap interval, in ns; of a prediction, its 80 % interval."""
 
     median: int
     low: int

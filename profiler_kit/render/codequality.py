@@ -7,7 +7,7 @@ import json
 
 from profiler_kit.records.document import Document
 from profiler_kit.render import CHECK_KINDS, Renderer, RenderOptions
-from profiler_kit.render._check_results import problems, target_results
+from profiler_kit.render._check_results import file_of, name_of, problems, target_results
 from profiler_kit.render._text import one_line, without_commands
 
 
@@ -15,11 +15,11 @@ def render(document: Document, options: RenderOptions) -> str:
     """The entries. The fingerprint depends on target and metric only, so a problem keeps its identity. Raises: UsageError."""
     entries = [
         {
-            "description": one_line(f"{result.name}: {sentence}"),
+            "description": one_line(f"{name_of(result)}: {sentence}"),
             "check_name": f"profiler-kit.{one_line(metric) or 'check'}",
-            "fingerprint": hashlib.sha256(f"{result.name}\0{metric}".encode(errors="replace")).hexdigest(),
+            "fingerprint": hashlib.sha256(f"{name_of(result)}\0{metric}".encode(errors="replace")).hexdigest(),
             "severity": "major" if fails else "minor",
-            "location": {"path": one_line(result.file), "lines": {"begin": 1}},
+            "location": {"path": one_line(file_of(result)), "lines": {"begin": 1}},
         }
         for result in target_results(document, "codequality")
         for metric, sentence, fails in problems(result)

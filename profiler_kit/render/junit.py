@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from xml.sax.saxutils import quoteattr
 
+from profiler_kit.records.check import CheckResult
 from profiler_kit.records.document import Document
 from profiler_kit.render import CHECK_KINDS, Renderer, RenderOptions
-from profiler_kit.render._check_results import TargetResult, budget_name, problems, target_results
+from profiler_kit.render._check_results import budget_name, name_of, problems, target_results
 from profiler_kit.render._text import one_line, without_commands
 
 
@@ -17,9 +19,9 @@ def render(document: Document, options: RenderOptions) -> str:
     return without_commands(body, "&#58;", "&#91;") + "\n"
 
 
-def _suite(result: TargetResult) -> str:
+def _suite(result: CheckResult) -> str:
     by_name = {name: (sentence, fails) for name, sentence, fails in problems(result)}
-    outcomes = {budget_name(row): row["outcome"] for row in result.budgets}
+    outcomes = {budget_name(row): row.outcome for row in result.budgets}
     names = [*outcomes, *(name for name in by_name if name not in outcomes)] or [""]
     tags = [_tag(name, by_name, outcomes) for name in names]
     cases = [_case(result, name, tag, by_name) for name, tag in zip(names, tags, strict=True)]
@@ -27,11 +29,11 @@ def _suite(result: TargetResult) -> str:
         f'{key}="{tags.count(tag)}"'
         for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped"))
     )
-    heads = f'<testsuite name={_attribute(result.name)} tests="{len(cases)}" {numbers}>'
+    heads = f'<testsuite name={_attribute(name_of(result))} tests="{len(cases)}" {numbers}>'
     return "\n".join([heads, *cases, "</testsuite>"])
 
 
-def _tag(name: str, by_name: dict[str, tuple[str, bool]], outcomes: dict[str, str]) -> str:
+def _tag(name: str, by_name: dict[str, tuple[str, bool]], outcomes: Mapping[str, str]) -> str:
     if name not in by_name:
         return ""
     if not by_name[name][1]:
@@ -39,8 +41,8 @@ def _tag(name: str, by_name: dict[str, tuple[str, bool]], outcomes: dict[str, st
     return "failure" if outcomes.get(name) == "broken" else "error"
 
 
-def _case(result: TargetResult, name: str, tag: str, by_name: dict[str, tuple[str, bool]]) -> str:
-    start = f"<testcase classname={_attribute(f'profiler-kit.{result.name}')} name={_attribute(name or 'check')}"
+def _case(result: CheckResult, name: str, tag: str, by_name: dict[str, tuple[str, bool]]) -> str:
+    start = f"<testcase classname={_attribute(f'profiler-kit.{name_of(result)}')} name={_attribute(name or 'check')}"
     if not tag:
         return f"{start}/>"
     return f"{start}><{tag} message={_attribute(by_name[name][0])}/></testcase>"

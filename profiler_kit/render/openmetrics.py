@@ -6,7 +6,7 @@ import re
 
 from profiler_kit.records.document import Document
 from profiler_kit.render import CHECK_KINDS, Renderer, RenderOptions
-from profiler_kit.render._check_results import target_results
+from profiler_kit.render._check_results import name_of, target_results
 from profiler_kit.render._text import one_line, without_commands
 
 
@@ -15,10 +15,10 @@ def render(document: Document, options: RenderOptions) -> str:
     samples: dict[str, dict[str, int]] = {}
     for result in target_results(document, "openmetrics"):
         for row in result.budgets:
-            if row.get("head") is not None:
-                name = "profiler_kit_" + re.sub(r"[^a-zA-Z0-9_]", "_", row["metric"])
-                module = f',module="{_label(row["module"])}"' if row.get("module") else ""
-                samples.setdefault(name, {})[f'target="{_label(result.name)}"{module}'] = row["head"]
+            if row.head is not None:
+                name = "profiler_kit_" + re.sub(r"[^a-zA-Z0-9_]", "_", row.metric)
+                module = f',module="{_label(row.module)}"' if row.module else ""
+                samples.setdefault(name, {})[f'target="{_label(name_of(result))}"{module}'] = row.head
     written = []
     for name, by_labels in samples.items():
         written.append(f"# TYPE {name} gauge")

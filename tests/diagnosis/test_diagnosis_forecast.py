@@ -9,14 +9,15 @@ from diagnose_cases import of_rule, v0, value
 from diagnose_lab import laboratory
 
 from profiler_kit.diagnosis import diagnose
-from profiler_kit.records.counts import Forecast, LayerForecast, SettingForecast, TimeRange
+from profiler_kit.records.counts import Forecast, LayerForecast, SettingForecast
 from profiler_kit.records.report import Finding, Report
+from profiler_kit.records.samples import Interval
 
 LAYER = next(item for item in v0().runs[0].modules if (item.path, item.phase) == ("conv2", "forward"))
 
 
-def around(ns: float) -> TimeRange:
-    return TimeRange(median=round(ns), low=round(ns / 2), high=round(ns * 2))
+def around(ns: float) -> Interval:
+    return Interval(median=round(ns), low=round(ns / 2), high=round(ns * 2))
 
 
 def predicted(source: Report, *layers: LayerForecast, half: float | None = None, **fields: bool) -> Report:

@@ -29,9 +29,9 @@ from profiler_kit.records.counts import (
     ModuleMemory,
     ModuleNode,
     StaticCount,
-    TimeRange,
     WhatIf,
 )
+from profiler_kit.records.samples import Interval
 from profiler_kit.records.variation import Variation, read_variations
 
 BASE, SAMPLE, SCRATCH, CONTEXT = 1000, 70, 30, 500
@@ -130,7 +130,7 @@ def timed(step_ns: Callable[[int], float]) -> Callable[[Any, Device, Setup], tup
     def run(target: Any, device: Device, setup: Setup) -> tuple[MemoryEstimate, Forecast]:
         memory, _ = Line()(target, device, setup)
         ns = round(step_ns(target if isinstance(target, int) else 8))
-        time = TimeRange(median=ns, low=ns, high=ns)
+        time = Interval(median=ns, low=ns, high=ns)
         return memory, Forecast(
             device="", source="", is_scaled=False, kernel_ns=time, host_ns=time, step_ns=time, calls=1, modules=()
         )

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_reports import EVIL, SAMPLES, count_only, counted, transformer, v0_cuda
 
-from profiler_kit.records.counts import Cost, Forecast, LayerForecast, ModuleNode, TimeRange
+from profiler_kit.records.counts import Cost, Forecast, LayerForecast, ModuleNode
 from profiler_kit.records.document import Document, Table
 from profiler_kit.records.report import Report
 from profiler_kit.records.roofline import LayerBound, Peak, PhaseBound, Roof, Roofline
+from profiler_kit.records.samples import Interval
 from profiler_kit.render import RenderOptions, renderer_by_name, renderers
 from profiler_kit.report import report_document
 from profiler_kit.report.charts.reports import module_chart
@@ -207,7 +208,7 @@ def test_predicted_times_add_up_with_repeated_modules() -> None:
         LayerForecast(path=each.path, phase="forward", kernel_ns=10 + place, high_ns=20 + place)
         for place, each in enumerate(nodes)
     )
-    time = TimeRange(median=sum(layer.kernel_ns for layer in layers), low=1, high=999)
+    time = Interval(median=sum(layer.kernel_ns for layer in layers), low=1, high=999)
     forecast = Forecast(
         device="a card", source="", is_scaled=False, kernel_ns=time, host_ns=time, step_ns=time, calls=9, modules=layers
     )
