@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 GZIP_RATIO: Final = 15  # size of a trace's text by the size of its .gz, typically
 # Peak memory of a process: the package with numpy, plus the columns of a trace as a share of its text.
 BASE_BYTES: Final = 90_000_000
-PART_PROCESS_BYTES: Final = BASE_BYTES + PART_BYTES  # of a process that reads parts, with their columns
+PART_PROCESS_BYTES: Final = BASE_BYTES + PART_BYTES  # of a process that reads a part, with its columns
 TEXT_SHARE: Final = 1.0
 # Below this amount of text, starting processes takes longer than reading.
 MIN_PARALLEL_BYTES: Final = 30_000_000
@@ -203,7 +203,7 @@ def _extract_or_error(file: Path, with_timeline: bool, *, of_job: bool) -> Trace
 def _in_processes(parts: Sequence[Part]) -> Iterator[Rows | KitError | None]:
     """Read parts of a file in several processes; none of them, if that would not be faster."""
     workers = workers_for(len(parts), PART_PROCESS_BYTES)
-    if workers > 1 and sum(part.end - part.start for part in parts) > MIN_PARALLEL_BYTES:
+    if workers > 1:
         threading.Thread(target=_import_stages, daemon=True).start()  # this process has nothing else to do yet
         yield from in_processes(read_part, parts, workers=workers)
 

@@ -50,7 +50,7 @@ def test_parts_of_one_file_give_what_the_whole_gives(tmp_path: Path, monkeypatch
     file.write_bytes(gzip.decompress((FIXTURES / "train.cuda.json.gz").read_bytes()))
     here = read_all([file], quiet)
     in_processes_too(monkeypatch)
-    monkeypatch.setattr(parts, "PART_BYTES", file.stat().st_size // 3)
+    monkeypatch.setattr(parts, "PART_BYTES", file.stat().st_size // 4)
     monkeypatch.setattr(parts, "_WINDOW_BYTES", 2000)
     events: list[int] = []
     extend = Rows.extend

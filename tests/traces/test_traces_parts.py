@@ -24,7 +24,7 @@ from profiler_kit.traces.table import Sparse, Table
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PART_BYTES", 1500)
+    monkeypatch.setattr(module, "PART_BYTES", 900)
     monkeypatch.setattr(module, "_WINDOW_BYTES", 700)
 
 
