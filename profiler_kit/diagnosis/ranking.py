@@ -70,13 +70,13 @@ def rank(
         ]
         while remaining := [finding for finding in remaining if id(finding) not in placed]:
             repaired = [finding for finding in ordered if finding.saving is not None]
-            amounts = [_amount(finding, account, savings, repaired) for finding in remaining]
+            amounts = _amounts(remaining, account, savings, repaired)
             i = _cause_of(_largest(remaining, amounts), remaining, levels)
             finding, added, parts = remaining[i], amounts[i], [remaining[i]]
             if savings is not None:
                 others = [item for item in with_claims if id(item) not in placed and item is not finding]
                 finding, parts = savings.one_repair(finding, others)
-                added = _amount(finding, account, savings, repaired) if finding.symptoms else added
+                added = _amounts([finding], account, savings, repaired)[0] if finding.symptoms else added
             placed |= set(map(id, parts))
             finding = replace(finding, share=account.share(finding) if finding.saving is None else added)
             account.add(finding)
@@ -103,11 +103,18 @@ def _with_saving(finding: Finding, savings: StepSavings, topic: str) -> Finding:
     return _at_most(replace(finding, saving=saving, severity=severity), most)
 
 
-def _amount(finding: Finding, account: Account, savings: StepSavings | None, repaired: Sequence[Finding]) -> float:
-    """Return what `finding` adds to the findings before: a saving if it has one, otherwise a share."""
-    if savings is None or finding.saving is None:
-        return account.share(finding) or 0.0
-    return savings.share(finding, repaired) if repaired else finding.saving.median
+def _amounts(
+    findings: Sequence[Finding], account: Account, savings: StepSavings | None, repaired: Sequence[Finding]
+) -> list[float]:
+    """Return what each of `findings` adds to the findings before: a saving if it has one, otherwise a share."""
+    if savings is None:
+        return [account.share(finding) or 0.0 for finding in findings]
+    saving = [finding for finding in findings if finding.saving is not None]
+    shares = dict(zip(map(id, saving), savings.shares(saving, repaired) if repaired and saving else (), strict=False))
+    return [
+        account.share(finding) or 0.0 if finding.saving is None else shares.get(id(finding), finding.saving.median)
+        for finding in findings
+    ]
 
 
 def _largest(findings: Sequence[Finding], amounts: Sequence[float]) -> int:

@@ -51,10 +51,12 @@ class StepSavings:
         self._topics = topics or {}
         self._removed: dict[tuple[int, Change], Ints] = {}
 
-    def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
-        """Return the share of the step that goes with `finding`, once `after` is repaired."""
-        gone = [change_of(repaired) for repaired in after]
-        return max(model.saving(change_of(finding), gone) for model in self._models)
+    def shares(self, findings: Sequence[Finding], after: Sequence[Finding] = ()) -> list[float]:
+        """Return the share of the step that goes with each of `findings`, once `after` is repaired."""
+        changes, gone = list(map(change_of, findings)), list(map(change_of, after))
+        return [
+            max(of_models) for of_models in zip(*(m.savings_after(changes, gone) for m in self._models), strict=True)
+        ]
 
     def claimed_share(self, finding: Finding, others: Sequence[Finding]) -> float:
         """Return the part of the work of `finding` that `others` claim as well."""
@@ -119,7 +121,7 @@ class StepSavings:
         return first, None
 
     def _share_of_all(self, findings: Sequence[Finding]) -> float:
-        return sum(self.share(item, findings[:i]) for i, item in enumerate(findings))
+        return sum(self.shares([item], findings[:i])[0] for i, item in enumerate(findings))
 
     def _part_inside(self, inner: Finding | Symptom, outer: Finding | Symptom) -> float:
         """Return the part of the work that goes with `inner` and also with `outer`, in the trace with the smallest one."""

@@ -29,7 +29,7 @@ from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Graph, Ids, Ints, Mask
 from profiler_kit.simulation.places import Place, Places, places_of
 from profiler_kit.simulation.profiler_cost import LEAST, MOST, ProfilerCost, without_profiler
-from profiler_kit.simulation.replay import simulate, simulate_all
+from profiler_kit.simulation.replay import simulate_all
 from profiler_kit.traces.intervals import Intervals
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Bytes
@@ -100,14 +100,16 @@ class StepModel:
 
     def saving(self, change: Change, after: Sequence[Change] = ()) -> float:
         """Return the share of the step that `change` takes with it, once `after` is gone."""
+        return self.savings_after([change], after)[0]
+
+    def savings_after(self, changes: Sequence[Change], after: Sequence[Change]) -> list[float]:
+        """Return the share of the step that each of `changes` takes with it, once `after` is gone."""
         step_ns = self.steps_ns[USUAL]
-        if not step_ns:
-            return 0.0
         graph = self.untraced[USUAL]
         for gone in after:
             graph = self._without(graph, gone)
-        before = simulate(graph).total_ns if after else step_ns
-        return (before - simulate(self._without(graph, change)).total_ns) / step_ns
+        before, *replays = simulate_all([graph, *(self._without(graph, change) for change in changes)])
+        return [(before.total_ns - replay.total_ns) / step_ns if step_ns else 0.0 for replay in replays]
 
     def savings(self, change: Change) -> tuple[float, ...]:
         """Return the share of the step that `change` takes with it, for the usual, least and largest cost of the profiler."""

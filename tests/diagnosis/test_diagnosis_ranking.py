@@ -210,9 +210,9 @@ class Replayed:
     def one_repair(self, first: Finding, others: Sequence[Finding]) -> tuple[Finding, list[Finding]]:
         return first, [first]
 
-    def share(self, finding: Finding, after: Sequence[Finding] = ()) -> float:
-        gone = sum(self.overlaps.get((earlier.rule, finding.rule), 0.0) for earlier in after)
-        return (1 - gone) * self.savings[finding.rule][1]
+    def shares(self, findings: Sequence[Finding], after: Sequence[Finding] = ()) -> list[float]:
+        overlap = [sum(self.overlaps.get((earlier.rule, item.rule), 0.0) for earlier in after) for item in findings]
+        return [(1 - gone) * self.savings[item.rule][1] for item, gone in zip(findings, overlap, strict=True)]
 
 
 TOPICS = {"launches": "bound", "python": "place", "copies": "cause", "layer": "cause", "casts": "cause"}

@@ -91,7 +91,7 @@ def test_parts_of_one_place_are_one_finding_with_the_saving_of_the_place(steps: 
     assert whole.title.startswith("cpu, in train.py(3): metric")
     assert whole.saving is not None
     assert whole.saving.median == pytest.approx(0.8, abs=0.03), "two products of 1 ms of 10 ms are left"
-    assert whole.saving.median > max(steps.savings.share(item) for item in (CPU, COPIES)) + 0.15
+    assert whole.saving.median > max(steps.savings.shares([item])[0] for item in (CPU, COPIES)) + 0.15
     assert [symptom.title.split(" (")[0] for symptom in whole.symptoms if not symptom.rule] == ["train.py(3): metric"]
 
 
@@ -112,7 +112,7 @@ def test_a_place_has_the_name_of_the_finding_that_says_why(steps: Steps) -> None
 def test_a_limit_of_the_machine_is_a_symptom(steps: Steps) -> None:
     alone, with_limit = steps.repair(PLACE)[0], steps.repair(PLACE, LAUNCHES)[0]
     assert [symptom.rule for symptom in with_limit.symptoms] == ["launches"]
-    assert steps.savings.share(with_limit) == pytest.approx(steps.savings.share(alone))
+    assert steps.savings.shares([with_limit])[0] == pytest.approx(steps.savings.shares([alone])[0])
     assert steps.repair(LAUNCHES, CPU) == (steps.with_saving(LAUNCHES), ["launches"]), (
         "no single repair removes a limit"
     )
@@ -132,5 +132,5 @@ def test_a_small_part_of_a_place_is_not_the_place(steps: Steps) -> None:
 
 def test_symptoms_go_with_the_change_of_the_finding(steps: Steps) -> None:
     whole, _ = steps.repair(PLACE, COPIES, CPU)
-    assert steps.model.saving(change_of(whole)) == pytest.approx(steps.savings.share(whole))
-    assert steps.savings.share(COPIES, [whole]) == pytest.approx(0.0, abs=0.01)
+    assert steps.model.saving(change_of(whole)) == pytest.approx(steps.savings.shares([whole])[0])
+    assert steps.savings.shares([COPIES], [whole])[0] == pytest.approx(0.0, abs=0.01)

@@ -395,7 +395,7 @@ def test_of_several_traces_the_one_that_a_finding_affects_most_counts(tmp_path: 
     alone = [step.saving(Change(one.claims, one.weight)) for step in models]
     assert alone[0] > alone[1] + 0.2
     assert StepSavings(models).saving(one).median == alone[0]
-    assert StepSavings(models[::-1]).share(one) == alone[0]
+    assert StepSavings(models[::-1]).shares([one]) == [alone[0]]
 
 
 def test_backward_of_an_operator_after_its_first_one_is_repeated_work(tmp_path: Path) -> None:
