@@ -15,6 +15,7 @@ import importlib.metadata
 import json
 import logging
 import resource
+import subprocess
 import sys
 import time
 import warnings
@@ -93,13 +94,9 @@ def _read(path: Path, clock: Clock) -> str:
 
 
 def _inspect(path: Path, clock: Clock) -> str:
-    table = importlib.import_module("profiler_kit.traces.reader").read(path)
-    clock.part("read")
-    attribution = importlib.import_module("profiler_kit.attribution.engine").attribute(table)
-    clock.part("attribute")
-    summary = importlib.import_module("profiler_kit.attribution.summary").summarize(attribution)
-    clock.part("summarize")
-    return f"busy {summary.busy_ns:,} ns, {len(summary.modules)} modules"
+    """Run the command as a user does, with start-up, findings and the report, and processes for a large file."""
+    command = [sys.executable, "-m", "profiler_kit", "inspect", str(path)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[1]
 
 
 def _hta(path: Path, clock: Clock) -> str:
@@ -145,12 +142,8 @@ READERS: Final[dict[str, Reader]] = {
     ),
     "profiler-kit inspect": Reader(
         package="profiler-kit",
-        modules=(
-            "profiler_kit.traces.reader",
-            "profiler_kit.attribution.engine",
-            "profiler_kit.attribution.summary",
-        ),
-        description="all: attribution, timeline, idle causes",
+        modules=("profiler_kit.traces.reader",),
+        description="the whole command: attribution, idle causes, replay, findings",
         work=_inspect,
     ),
     "torch-tb-profiler": Reader(

@@ -101,6 +101,9 @@ def test_readers_answer_over_a_recorded_trace(tmp_path: Path) -> None:
         assert isinstance(answer, dict), answer
         assert answer["result"] == count
         assert answer["peak_bytes"] > 1_000_000
+    answer = bench_inspect.run_reader("profiler-kit inspect", trace, sys.executable)
+    assert isinstance(answer, dict), answer
+    assert answer["result"].startswith("A step takes ")
 
 
 def test_exact_figures_are_unions_in_whole_ns(tmp_path: Path) -> None:
