@@ -22,7 +22,7 @@ from profiler_kit.records.comparison import (
 )
 from profiler_kit.records.counts import Phase, StaticCount
 from profiler_kit.records.experiments import ConvolutionPart, ConvolutionTiming
-from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, algorithms_by_time
+from profiler_kit.records.families import REDUCED_OPERATION_FAMILIES, kernels_by_family
 from profiler_kit.records.paths import shown_path
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
@@ -46,7 +46,7 @@ def algorithm_uses(run: ConfigRun, path: str, phase: Phase) -> tuple[AlgorithmUs
         return tuple(sorted(map(_algorithm_use, parts), key=lambda use: -use.kernel_ns))
     return tuple(
         AlgorithmUse(family=algorithm.family, math=algorithm.math, kernel_ns=algorithm.kernel_ns)
-        for algorithm in algorithms_by_time(_kernels(run, path, phase))
+        for algorithm in kernels_by_family(_kernels(run, path, phase))
     )
 
 

@@ -13,7 +13,6 @@ from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.records.counts import CountPhase, ModuleNode, Phase, StaticCount
 from profiler_kit.records.families import (
     REDUCED_OPERATION_FAMILIES,
-    Algorithm,
     family_name,
     is_convolution,
     main_algorithm,
@@ -29,7 +28,7 @@ def module_node(static: StaticCount | None, path: str) -> ModuleNode | None:
     return next((node for node in static.modules if node.path == path), None) if static is not None else None
 
 
-def layer_algorithm(run: ConfigRun, path: str, phase: Phase) -> Algorithm | None:
+def layer_algorithm(run: ConfigRun, path: str, phase: Phase) -> TraceKernel | None:
     """Return the algorithm that the run uses for one module and phase; None if it is unknown."""
     timing = layer_timing(run, path, phase)
     return main_algorithm(timing.kernels) if timing is not None else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Final
 
+from profiler_kit.records.sums import sum_fields
 from profiler_kit.records.traces import TraceKernel
 
 LAYOUT: Final = "conv:layout"
@@ -134,38 +134,27 @@ def short_family_name(family: str) -> str:
     return SHORT_FAMILY_NAMES.get(family) or family_name(family)
 
 
-@dataclass(frozen=True, slots=True)
-class Algorithm:
-    """The main algorithm among kernels: the family with the most time, its arithmetic and its longest kernel.
+def kernels_by_family(kernels: Iterable[TraceKernel], *, with_stages: bool = False) -> tuple[TraceKernel, ...]:
+    """The `kernels` of each family as one, longest first: its longest kernel, with the calls, time and main arithmetic of all.
 
-    `kernel_ns` is the time of all kernels of the family.
+    Stages of FFT and im2col count as these algorithms, or `with_stages` as families of their own.
     """
-
-    family: str
-    math: str | None
-    kernel: str
-    kernel_ns: int = 0
-
-
-def algorithms_by_time(kernels: Iterable[TraceKernel]) -> tuple[Algorithm, ...]:
-    """The algorithms among `kernels`, sorted by time, longest first. Stages of FFT and im2col count as these algorithms."""
     kernel_list = list(kernels)
-    present = {k.family for k in kernel_list}
+    present = () if with_stages else {k.family for k in kernel_list}
     groups: defaultdict[str, list[TraceKernel]] = defaultdict(list)
     for kernel in kernel_list:
         groups[parent_algorithm(kernel.family, present)].append(kernel)
-    result = []
-    for family in sorted(groups):
-        longest = max(groups[family], key=lambda k: k.kernel_ns)
-        with_math = [k for k in groups[family] if k.math is not None]
-        math = max(with_math, key=lambda k: k.kernel_ns).math if with_math else None
-        result.append(Algorithm(family, math, longest.name, sum(k.kernel_ns for k in groups[family])))
-    return tuple(sorted(result, key=lambda entry: -entry.kernel_ns))
+    families = []
+    for family, members in groups.items():
+        by_time = sorted(members, key=lambda k: -k.kernel_ns)
+        math = next((k.math for k in by_time if k.math is not None), None)
+        families.append(sum_fields(by_time, "calls", "kernel_ns", family=family, math=math))
+    return tuple(sorted(families, key=lambda k: (-k.kernel_ns, k.family)))
 
 
-def main_algorithm(kernels: Iterable[TraceKernel]) -> Algorithm | None:
-    """The algorithm with the most time among `kernels`; None without kernels."""
-    return next(iter(algorithms_by_time(kernels)), None)
+def main_algorithm(kernels: Iterable[TraceKernel]) -> TraceKernel | None:
+    """The algorithm with the most time among `kernels`, as one kernel; None without kernels."""
+    return next(iter(kernels_by_family(kernels)), None)
 
 
 def is_contraction(family: str) -> bool:

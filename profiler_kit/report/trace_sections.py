@@ -247,7 +247,7 @@ _LISTS: Final[dict[TraceView | _Detail, _List]] = {
     ),
     "family": (
         "Kernels by kind", "trace_families", TRACE_FAMILY_COLUMNS,
-        lambda shown, top: trace_tables.family_lines(shown.trace, top), None,
+        lambda shown, top: trace_tables.families_by_time(shown.trace, top), None,
     ),
     "kernel": (
         "Kernels", "trace_kernels", TRACE_KERNEL_COLUMNS,

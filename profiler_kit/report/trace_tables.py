@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.records.document import Table
+from profiler_kit.records.families import kernels_by_family
 from profiler_kit.records.inspect_options import TraceView
 from profiler_kit.records.report import TraceReport
 from profiler_kit.records.runs import ConfigRun
@@ -41,7 +42,6 @@ from profiler_kit.report.columns.traces import (
     TRACE_STEP_COLUMNS,
     TRACE_STREAM_COLUMNS,
     TRACE_SYNC_COLUMNS,
-    FamilyLine,
     IdleLine,
     ModuleKernel,
     PhaseLine,
@@ -142,27 +142,13 @@ def edge_lines(trace: TraceSummary) -> list[IdleLine]:
     return [line for line in lines if line.ns >= max(1, MIN_IDLE_SHARE * trace.recorded_ns)]
 
 
-def family_lines(trace: TraceSummary, top: int | None) -> list[FamilyLine]:
-    """The `top` kinds of kernels by time, and one row for the others."""
-    families: defaultdict[str, list[TraceKernel]] = defaultdict(list)
-    for kernel in trace.kernels:
-        families[kernel.family].append(kernel)
-    lines = []
-    for family, kernels in families.items():
-        with_math = [kernel for kernel in kernels if kernel.math is not None]
-        lines.append(
-            FamilyLine(
-                family=family,
-                math=max(with_math, key=lambda kernel: kernel.kernel_ns).math if with_math else None,
-                calls=sum(kernel.calls for kernel in kernels),
-                kernel_ns=sum(kernel.kernel_ns for kernel in kernels),
-                longest=max(kernels, key=lambda kernel: kernel.kernel_ns).name,
-            )
-        )
-    lines.sort(key=lambda line: (-line.kernel_ns, line.family))
-    return limit_rows(
-        lines, top, lambda label, others: sum_fields(others, "calls", "kernel_ns", family=label, math=None)
-    )
+def families_by_time(trace: TraceSummary, top: int | None) -> list[TraceKernel]:
+    """The `top` kinds of kernels by time, each as one kernel, and one row for the others."""
+
+    def merge_families(label: str, others: Sequence[TraceKernel]) -> TraceKernel:
+        return sum_fields(others, "calls", "kernel_ns", family=label, math=None)
+
+    return limit_rows(kernels_by_family(trace.kernels, with_stages=True), top, merge_families)
 
 
 def kernels_by_time(trace: TraceSummary, top: int | None) -> list[TraceKernel]:

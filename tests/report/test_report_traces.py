@@ -23,7 +23,7 @@ from profiler_kit.records.serde import dumps, loads_report, loads_saved
 from profiler_kit.records.traces import ShapedOperator, TraceModule
 from profiler_kit.render import RenderOptions, renderer_by_name
 from profiler_kit.report import dataframe, trace_sentences, traces_document
-from profiler_kit.report.trace_tables import family_lines, idle_lines, phase_lines
+from profiler_kit.report.trace_tables import families_by_time, idle_lines, phase_lines
 from profiler_kit.report.trace_tree import NO_MODULE, SELF, module_tree
 
 SCREEN = 60  # lines, findings included
@@ -69,7 +69,7 @@ def test_parts_sum_to_the_whole(name: str) -> None:
         assert total.kernel_ns == sum(line.kernel_ns for line in lines) == summary.busy_ns
         gaps, idle = idle_lines(summary.idle)
         assert idle.ns == sum(gap.ns for gap in gaps) == summary.idle_ns
-        families = family_lines(summary, 2)
+        families = families_by_time(summary, 2)
         assert sum(line.kernel_ns for line in families) == sum(kernel.kernel_ns for kernel in summary.kernels)
         tree = module_tree(summary.modules, top=1, depth=None, max_lines=20)
         outermost = [line for line in tree.lines if not line.label.startswith(("├", "│"))]

@@ -28,14 +28,13 @@ from profiler_kit.records.claims import module_claims
 from profiler_kit.records.counts import COUNT_PHASES
 from profiler_kit.records.families import (
     DIRECT,
-    Algorithm,
     family_name,
     is_convolution,
     main_algorithm,
 )
 from profiler_kit.records.report import Evidence, Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.traces import TraceModule
+from profiler_kit.records.traces import TraceKernel, TraceModule
 from profiler_kit.statistics.noise import noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text
@@ -60,7 +59,7 @@ class _Faster:
 
     run: ConfigRun
     timing: TraceModule
-    used: Algorithm
+    used: TraceKernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ class _Case:
 
     run: ConfigRun
     timing: TraceModule
-    used: Algorithm
+    used: TraceKernel
     share: float
     rate: Efficiency | None
     faster: _Faster | None
@@ -111,7 +110,7 @@ def _cases(report: Report, run: ConfigRun) -> Iterator[_Case]:
             yield _Case(run=run, timing=timing, used=used, share=share, rate=rate, faster=better)
 
 
-def _faster_run(report: Report, run: ConfigRun, timing: TraceModule, used: Algorithm) -> _Faster | None:
+def _faster_run(report: Report, run: ConfigRun, timing: TraceModule, used: TraceKernel) -> _Faster | None:
     candidates = []
     for other in plain_runs(report):  # rule `further_axes` covers runs with other settings
         other_timing = layer_timing(other, timing.path, timing.phase)
@@ -128,7 +127,7 @@ def _faster_run(report: Report, run: ConfigRun, timing: TraceModule, used: Algor
     return min(similar, key=lambda item: count_differences(run.config, item.run.config))
 
 
-def _same_math(run: ConfigRun, used: Algorithm, other: ConfigRun, other_used: Algorithm) -> bool:
+def _same_math(run: ConfigRun, used: TraceKernel, other: ConfigRun, other_used: TraceKernel) -> bool:
     if used.math is not None and other_used.math is not None:
         return used.math == other_used.math
     # without the arithmetic in a kernel name, compare the flags by which cuDNN selected the kernels
@@ -243,13 +242,13 @@ def _slow_evidence(case: _Case) -> Iterator[Evidence]:
         yield Evidence(name="factor", value=case.factor, unit="ratio", where=faster_where)
         yield Evidence(name="device time", value=case.faster.timing.kernel_ns, unit="ns", where=faster_where)
         yield Evidence(name="algorithm", value=family_name(used.family), unit="text", where=faster_where)
-        yield Evidence(name="kernel", value=used.kernel, unit="text", where=faster_where)
+        yield Evidence(name="kernel", value=used.name, unit="text", where=faster_where)
     if case.rate is not None:
         yield from case.rate.evidence()
     else:
         yield Evidence(name="device time", value=case.timing.kernel_ns, unit="ns", where=where)
         yield Evidence(name="algorithm", value=family_name(case.used.family), unit="text", where=where)
-    yield Evidence(name="kernel", value=case.used.kernel, unit="text", where=where)
+    yield Evidence(name="kernel", value=case.used.name, unit="text", where=where)
     yield Evidence(name="share of device time", value=100.0 * case.share, unit="percent", where=where)
 
 

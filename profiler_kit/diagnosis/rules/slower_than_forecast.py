@@ -21,9 +21,9 @@ from profiler_kit.diagnosis.rule import Rule, evidence_of, new_finding
 from profiler_kit.diagnosis.timing import busy_share
 from profiler_kit.records.claims import module_claims
 from profiler_kit.records.counts import Forecast, LayerForecast
-from profiler_kit.records.families import Algorithm, family_name, is_contraction, is_convolution, main_algorithm
+from profiler_kit.records.families import family_name, is_contraction, is_convolution, main_algorithm
 from profiler_kit.records.report import Finding, Report
-from profiler_kit.records.traces import TraceModule
+from profiler_kit.records.traces import TraceKernel, TraceModule
 from profiler_kit.units import text
 
 # Of 235 recorded calls above this share of their step, 21 pass the upper end of their interval when their network is left out,
@@ -40,7 +40,7 @@ class _SlowLayer:
 
     timing: TraceModule
     predicted: LayerForecast
-    used: Algorithm
+    used: TraceKernel
     share: float
 
     @property
@@ -96,7 +96,7 @@ def _finding(report: Report, forecast: Forecast, layer: _SlowLayer) -> Finding:
             ("device time", timing.kernel_ns, "ns"),
             ("predicted", predicted.kernel_ns, "ns"),
             ("predicted, at most", predicted.high_ns, "ns"),
-            ("kernel", layer.used.kernel, "text"),
+            ("kernel", layer.used.name, "text"),
             ("share of device time", 100.0 * layer.share, "percent"),
         ),
         paths=(timing.path,),
@@ -106,7 +106,7 @@ def _finding(report: Report, forecast: Forecast, layer: _SlowLayer) -> Finding:
     )
 
 
-def _advice(used: Algorithm) -> Advice:
+def _advice(used: TraceKernel) -> Advice:
     if is_convolution(used.family):
         search = "Set {code}: cuDNN then times its algorithms. Otherwise try another memory format or type, or other channels."
         return advise(search, "torch.backends.cudnn.benchmark = True")

@@ -91,17 +91,6 @@ class ModuleKernel:
     kernel: TraceKernel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyLine:
-    """All kernels of one family: calls, time, and the name of the kernel with the most time."""
-
-    family: str
-    math: str | None
-    calls: int
-    kernel_ns: int
-    longest: str
-
-
 def _clock_ratio(host: int | None, device: int) -> float | None:
     return host / device if host is not None and device > 0 else None
 
@@ -324,13 +313,13 @@ TRACE_KERNEL_COLUMNS: tuple[Column[TraceItem[TraceKernel]], ...] = (
     Column("name", "kernel", "text", lambda r: r.item.name, "name of the kernel in the trace", name=True),
 )
 
-TRACE_FAMILY_COLUMNS: tuple[Column[TraceItem[FamilyLine]], ...] = (
+TRACE_FAMILY_COLUMNS: tuple[Column[TraceItem[TraceKernel]], ...] = (
     Column("family", "kind", "text", lambda r: family_name(r.item.family), "what kernels of this kind compute, and by which algorithm"),
     Column("math", "math", "text", lambda r: math_name(r.item.math) if r.item.math else None, "arithmetic with the most time; empty where the names do not say", rank=2),
     Column("kernel_ns", "device", "ns", lambda r: r.item.kernel_ns, "busy time of these kernels"),
     _BUSY_SHARE,
     Column("calls", "calls", "count", lambda r: r.item.calls, "calls in the trace", rank=1),
-    Column("longest", "longest kernel", "text", lambda r: r.item.longest, "name of the kernel with the most time", rank=3, name=True),
+    Column("longest", "longest kernel", "text", lambda r: r.item.name, "name of the kernel with the most time", rank=3, name=True),
 )
 
 TRACE_STREAM_COLUMNS: tuple[Column[TraceItem[StreamTime]], ...] = (
