@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
+from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -62,7 +63,7 @@ class Module(NamedTuple):
     class_name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Host:
     """The host events by thread, then start, enclosing before enclosed, with their attribution.
 
@@ -85,7 +86,7 @@ class Host:
     module: Ids
     step: Ids
 
-    @property
+    @cached_property
     def is_operator(self) -> Mask:
         """Which events are operators. Marks that profilers of 2021 wrote as operators do not count."""
         mask: Mask = self.operator == np.arange(len(self.rows))
@@ -138,7 +139,7 @@ class Device:
         return mask
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Attribution:
     """A trace with the step, phase and module of its events. The columns index `modules` and `steps`.
 
@@ -204,7 +205,7 @@ class Attribution:
             unrecorded_launches=unrecorded[unrecorded != NONE],
         )
 
-    @property
+    @cached_property
     def main_thread(self) -> int:
         """The thread of the training loop: the one with most operators outside autograd nodes; NONE if there is none."""
         host = self.host

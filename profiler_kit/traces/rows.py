@@ -387,11 +387,12 @@ def outside_recording(kind: NDArray[np.int8], start: Ints, duration: Ints, is_re
         return result
     first, last = int(start[base].min()), int(ends[base].max())
     for group in groups:
-        starts = np.sort(start[group])
-        tail = -(-len(starts) // 20)
-        low, high = int(starts[min(tail, len(starts) // 2)]), int(starts[max(-1 - tail, -1 - len(starts) // 2)])
+        count = int(np.count_nonzero(group))
+        tail = -(-count // 20)
+        ends_of_most = (min(tail, count // 2), count - 1 - min(tail, count // 2))
+        low, high = np.partition(start[group], ends_of_most)[list(ends_of_most)].tolist()
         length = max(last - first, high - low, _MIN_OUTSIDE_NS)
-        if len(starts) > 2 * tail and low <= last + length and high >= first - length:
+        if count > 2 * tail and low <= last + length and high >= first - length:
             first, last = min(first, low), max(last, high)
     length = max(last - first, _MIN_OUTSIDE_NS)
     for group in groups:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 NONE: Final = -1  # in id columns: the event has no such id
 _LATEST_NS: Final = 1 << 61  # the year 2043, for times that count from 1970
+_USES_ALL_NAMES: Final = 100  # rows for each name: to look for unused ones takes longer than to search them all
 _LONGEST_NS: Final = 1 << 46  # 19 hours: the durations of 100,000 such events can be summed
 
 Ints = NDArray[np.int64]
@@ -187,8 +188,9 @@ class Table:
     def with_names(self, rows: Ids | Ints, accepts: Callable[[str], object]) -> Mask:
         """Return which of `rows` have a name for which `accepts` returns a true value. It is called once per name."""
         names = self.name[rows]
-        used = np.zeros(len(self.names), np.bool_)
-        used[names] = True
+        used = np.full(len(self.names), len(rows) > _USES_ALL_NAMES * len(self.names))
+        if not used.all():
+            used[names] = True
         matches = np.zeros(len(self.names), np.bool_)
         matches[[i for i in np.flatnonzero(used).tolist() if accepts(self.names[i])]] = True
         return matches[names]
