@@ -29,7 +29,7 @@ from profiler_kit.loading.candidates.unknown import Unknown, note_read
 from profiler_kit.loading.program.names import FunctionNode, attribute_paths, attributes_read, parameter_names
 from profiler_kit.loading.program.places import Place
 from profiler_kit.loading.program.reading import source_tree
-from profiler_kit.loading.scripts.placeholders import Placeholder
+from profiler_kit.loading.scripts.placeholders import Placeholder, label_of
 from profiler_kit.loading.vocabulary import is_concept
 from profiler_kit.user_code.reachable import object_attributes
 
@@ -196,8 +196,15 @@ def with_usual_values(
 ) -> tuple[str, ...]:
     """Give fields of `config` with a value in `unset`, or that are not available, the usual value of their name.
 
-    `names`: only fields that this pattern matches. Returns the names of the changed fields.
+    `names`: only fields that this pattern matches. Returns the names of the changed fields. Items of a list that are not
+    available have the name in the text that should give them.
     """
+    if isinstance(config, list):
+        missing = {index: label_of(item) for index, item in enumerate(config) if isinstance(item, Placeholder)}
+        for index, name in missing.items():
+            value = plausible_value(name, {})
+            config[index] = Unknown((name,)) if value is UNKNOWN else value
+        return tuple(missing.values())
     fields = config if isinstance(config, dict) else vars(config) if is_config(config) else {}
     changed: list[str] = []
     for name, current in list(fields.items()):

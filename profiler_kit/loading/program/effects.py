@@ -33,7 +33,7 @@ _FILES: Final = (
     "numpy.save", "json.dump", "pickle.dump", "yaml.dump", "mlflow.", "neptune.", "cv2.imwrite",
 )  # fmt: skip
 _PROCESSES: Final = (
-    "subprocess.", "os.system", "os.popen", "os.fork", "os.exec", "os.spawn", "multiprocessing.", "torch.multiprocessing.spawn",
+    "subprocess.", "os.system", "os.popen", "os.fork", "os.exec", "os.spawn", "multiprocessing.", "torch.multiprocessing.",
     "torch.distributed.init_process_group", "torch.distributed.launch", "accelerate.Accelerator", "ray.",
 )  # fmt: skip
 _DISPLAY: Final = ("matplotlib.pyplot.", "cv2.imshow", "cv2.waitKey", "visdom.", "IPython.display")

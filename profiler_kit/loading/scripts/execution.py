@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import io
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -142,6 +144,8 @@ class Evaluator:
             # an option list that is printed at each evaluation, the usage of a program that lacks its arguments
             stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
+            if path is not None:
+                stack.enter_context(_files_near(path.parent))
             try:
                 with user_boundary(), time_limit(self.timeout_s) as limit:
                     yield
@@ -373,6 +377,26 @@ class Evaluator:
         if not is_found and depth == 0 and document.path is not None:
             paths = {other.path for other in known}
             yield from islice(passing(d for d in _files_that_name(called, document.path) if d.path not in paths), 1)
+
+
+@contextlib.contextmanager
+def _files_near(folder: Path) -> Iterator[None]:
+    """Files of a relative path that is not in the working directory are opened in `folder`: a script may be run from its own."""
+    original = builtins.open
+
+    def open_near(file: Any, *args: Any, **words: Any) -> Any:
+        try:
+            return original(file, *args, **words)
+        except FileNotFoundError:
+            if not isinstance(file, (str, os.PathLike)) or not (folder / os.fspath(file)).is_file():
+                raise
+            return original(folder / os.fspath(file), *args, **words)
+
+    builtins.open = io.open = open_near  # the two are one function
+    try:
+        yield
+    finally:
+        builtins.open = io.open = original
 
 
 @lru_cache(maxsize=64)

@@ -75,6 +75,12 @@ def reason_of(placeholder: Placeholder) -> Exception:
     return reason
 
 
+def label_of(placeholder: Placeholder) -> str:
+    """The last name of what should give the value: ``vocab_size`` of ``data.vocab_size``."""
+    names: list[str] = re.findall(r"[A-Za-z_]\w*", placeholder._placeholder_label)
+    return names[-1] if names else ""
+
+
 def placeholder_error(placeholder: Placeholder) -> UnavailableError:
     """The error that explains why the value of `placeholder` is missing."""
     return placeholder._placeholder_reason

@@ -7,7 +7,7 @@ import ast
 import importlib
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,6 @@ from profiler_kit.loading.program.names import (
     BUILTINS,
     DEFINITIONS,
     STAR,
-    assigned,
     bound_names,
     defined_names,
     mutated_names,
@@ -24,7 +23,7 @@ from profiler_kit.loading.program.names import (
 )
 from profiler_kit.loading.program.repository import repository_root
 from profiler_kit.loading.program.slices import facts_of
-from profiler_kit.loading.scripts.partial_calls import Part, with_partial_calls
+from profiler_kit.loading.scripts.partial_calls import Part, with_missing_arguments, with_partial_calls
 from profiler_kit.loading.scripts.placeholders import Placeholder, UnavailableError, placeholder_error
 from profiler_kit.loading.scripts.side_effects import SideEffectError
 from profiler_kit.user_code.boundary import error_text, user_boundary
@@ -59,6 +58,7 @@ class Runner:
     - `propagates`: a statement that uses a placeholder does not run, so that no value contains one.
     - `is_strict`: an unexpected error in a definition, or in the import of a user's file, is raised, not recorded.
     - `note`: takes one line on each assumption.
+    - `kept`: names that keep their value: the object that a constructor makes.
     """
 
     namespace: dict[str, Any]
@@ -71,13 +71,14 @@ class Runner:
     open_names: frozenset[str] = frozenset()
     failures: list[Failure] = field(default_factory=list)
     note: Callable[[str], None] = lambda _: None
+    kept: frozenset[str] = frozenset()
 
     def run(self, statements: Iterable[ast.stmt]) -> None:
         """Run `statements` in order. Raises the unexpected errors if `is_strict`."""
         for statement in statements:
             if isinstance(statement, ast.If):
-                self._run_cases(statement)
-                self._bind_constants_of_cases(statement)
+                if not self._run_cases(statement):
+                    self._run_first_case(statement)
             elif isinstance(statement, ast.Try) and _only_reports(statement):
                 self.run([*statement.body, *statement.orelse, *statement.finalbody])
             else:
@@ -85,47 +86,67 @@ class Runner:
 
     def evaluate(self, expression: ast.expr) -> Any:
         """The value of `expression`. Raises UnavailableError if one of its names has none."""
-        missing = (self.namespace.get(name) for name in sorted(used_names(expression)))
+        statement, added = with_missing_arguments(ast.Expr(value=expression), self.namespace)
+        missing = (self.namespace.get(name) for name in sorted(used_names(statement) - added.keys()))
         placeholder = next((value for value in missing if isinstance(value, Placeholder)), None)
         if placeholder is not None:
             raise placeholder_error(placeholder)
+        if added:
+            self.namespace.update(added)
+            expression = statement.value
         code = self._compile(ast.fix_missing_locations(ast.Expression(body=expression)), "eval")
         return with_partial_calls(lambda: eval(code, self.namespace), self._result)  # noqa: S307  # the user's own code
 
     def _result(self, part: Part) -> Any:
-        """The result of a function of which only `part` runs."""
+        """The result of a function of which only `part` runs. Of a tuple, each item that has no value is a placeholder."""
         tree = part.document.tree
         runner = Runner(
             namespace=part.namespace, filename=str(part.document.path), at=part.document.at, effect=facts_of(tree).effect,
-            flags=future_flags(tree), propagates=True, note=self.note,
+            flags=future_flags(tree), propagates=True, note=self.note, kept=part.kept,
         )  # fmt: skip
         runner.run(part.statements)
+        if isinstance(part.result, ast.Tuple):
+            return tuple(map(runner._evaluated_or_missing, part.result.elts))
         return runner.evaluate(part.result)
 
-    def _run_cases(self, statement: ast.If) -> None:
-        """Run the case of an if/elif chain that applies."""
+    def _evaluated_or_missing(self, expression: ast.expr) -> Any:
+        try:
+            return self.evaluate(expression)
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            label = ast.unparse(expression)
+            return Placeholder(label, self._reason(label, error, self.at(expression.lineno)))
+
+    def _run_cases(self, statement: ast.If) -> bool:
+        """Run the case of an if/elif chain that applies. Whether there is one."""
         try:
             test = eval(self._compile(ast.Expression(body=statement.test), "eval"), self.namespace)  # noqa: S307  # the user's own code
             is_taken = bool(test)
         except (Exception, SystemExit) as error:  # noqa: BLE001
             self._record(statement, error)
-            return
+            return False
         if is_taken:
             self.run(statement.body)
-        elif len(statement.orelse) == 1 and isinstance(following := statement.orelse[0], ast.If):
-            self._run_cases(following)
-        else:
-            self.run(statement.orelse)
+            return True
+        if len(statement.orelse) == 1 and isinstance(following := statement.orelse[0], ast.If):
+            return self._run_cases(following)
+        self.run(statement.orelse)
+        return bool(statement.orelse)
 
-    def _bind_constants_of_cases(self, statement: ast.If) -> None:
-        """Bind the constants that every case of an if/elif chain binds, as its first case does, if no case ran.
+    def _run_first_case(self, statement: ast.If) -> None:
+        """Run the first case of an if/elif chain of which none applies, if it binds what every case binds.
 
         The options of a script are at their defaults, and a chain over a required option has no case for that.
         """
-        for name, value in constants_of_cases(statement).items():
-            if name not in self.namespace or isinstance(self.namespace[name], Placeholder):
-                self.namespace[name] = value
-                self.note(f"{name} = {value!r}: the first case at {self._at(statement)}, since no case applies")
+        missing = sorted(
+            name
+            for name in names_of_cases(statement)
+            if name not in self.namespace or isinstance(self.namespace[name], Placeholder)
+        )
+        if missing:
+            self.run(statement.body)
+            values = ((name, self.namespace.get(name)) for name in missing)
+            texts = (f"{n} = {v!r}" if isinstance(v, (bool, int, float, str)) else n for n, v in values)
+            self.note(f"{', '.join(texts)}: the first case at {self._at(statement)}, since no case applies")
 
     def _run_statement(self, statement: ast.stmt) -> None:
         reason = None if isinstance(statement, DEFINITIONS) else self.effect(statement)
@@ -139,12 +160,19 @@ class Runner:
                 (v for n in sorted(used_names(statement)) if isinstance(v := self.namespace.get(n), Placeholder)), None
             )
             if missing is not None:
-                self._record(statement, placeholder_error(missing))
-                return
+                whole = statement
+                statement, added = with_missing_arguments(statement, self.namespace)
+                if any(
+                    isinstance(self.namespace.get(name), Placeholder) for name in used_names(statement) - added.keys()
+                ):
+                    self._record(whole, placeholder_error(missing))
+                    return
+                self.namespace.update(added)
         try:
             code = self._compile(ast.Module(body=[statement], type_ignores=[]), "exec")
             with user_boundary(), _requesting(statement):
-                if self.propagates and not isinstance(statement, DEFINITIONS):
+                # a loop until something is read may not end with objects that have no data
+                if self.propagates and not isinstance(statement, (*DEFINITIONS, ast.While)):
                     with_partial_calls(lambda: exec(code, self.namespace), self._result)  # noqa: S102
                 else:
                     exec(code, self.namespace)  # noqa: S102
@@ -154,6 +182,8 @@ class Runner:
             else:
                 self._record(statement, error)
         except (Exception, SystemExit) as error:
+            if isinstance(statement, ast.Delete) and isinstance(error, LookupError):
+                return  # an earlier run has deleted it from what the user's modules keep
             if (
                 self.is_strict
                 and isinstance(statement, DEFINITIONS)
@@ -181,10 +211,13 @@ class Runner:
         self._record(statement, error)
 
     def _record(self, statement: ast.stmt, error: BaseException) -> None:
-        cause = error.cause if isinstance(error, UnavailableError) and error.cause is not None else error
-        where = error.where if isinstance(error, UnavailableError) else self._at(statement)
-        reason = error.reason if isinstance(error, UnavailableError) else _text(error)
-        self._unavailable(statement, UnavailableError(_listed(statement), reason, where, cause))
+        self._unavailable(statement, self._reason(_listed(statement), error, self._at(statement)))
+
+    def _reason(self, label: str, error: BaseException, where: str) -> UnavailableError:
+        """Why what `label` names has no value: `error`, or what that follows from."""
+        if isinstance(error, UnavailableError):
+            return UnavailableError(label, error.reason, error.where, error.cause if error.cause is not None else error)
+        return UnavailableError(label, _text(error), where, error)
 
     def _assign_placeholder(self, statement: ast.stmt, error: UnavailableError) -> bool:
         """Let one field or item be missing, not its whole object: ``config.vocab_size = len(data)``. Whether that worked."""
@@ -209,7 +242,7 @@ class Runner:
         names = set(bound_names(statement)) | (mutated_names(statement) if self.propagates else set())
         if STAR in names:
             names = {name for name in self.open_names if name not in self.namespace}
-        for name in sorted(names - {STAR}):
+        for name in sorted(names - {STAR} - self.kept):
             self.namespace[name] = Placeholder(name, error)
         self.failures.append(Failure(names=tuple(sorted(names)), error=error))
 
@@ -230,29 +263,21 @@ def _set_field(owner: Any, name: str, value: Placeholder) -> None:
         dict.__setitem__(owner, name, value)
 
 
-def constants_of_cases(statement: ast.If) -> dict[str, Any]:
-    """The names that every case of an if/elif chain sets to a literal, with the value of the first; empty for a plain ``if``."""
-    cases: list[dict[str, Any]] = []
+def names_of_cases(statement: ast.If) -> frozenset[str]:
+    """The names that every case of an if/elif chain binds; empty for a plain ``if``."""
+    cases: list[frozenset[str]] = []
     current: ast.stmt | None = statement
     while isinstance(current, ast.If):
-        cases.append(_literals(current.body))
+        cases.append(_bound(current.body))
         orelse = current.orelse
         current = orelse[0] if len(orelse) == 1 else None
-        if not isinstance(current, ast.If) and (last := _literals(orelse)):
-            cases.append(last)  # an `else` without constants reports an unknown case
-    if len(cases) < _MIN_CASES:
-        return {}
-    return {name: value for name, value in cases[0].items() if all(name in case for case in cases)}
+        if not isinstance(current, ast.If) and (last := _bound(orelse)):
+            cases.append(last)  # an `else` that binds nothing reports an unknown case
+    return frozenset.intersection(*cases) if len(cases) >= _MIN_CASES else frozenset()
 
 
-def _literals(body: list[ast.stmt]) -> dict[str, Any]:
-    """The names that the assignments of `body` set to a literal."""
-    values: dict[str, Any] = {}
-    for statement in body:
-        for target, value in assigned(statement):
-            with suppress(ValueError):  # not a literal
-                values.update({target.id: ast.literal_eval(value)} if isinstance(target, ast.Name) else {})
-    return values
+def _bound(body: list[ast.stmt]) -> frozenset[str]:
+    return frozenset(name for statement in body for name in bound_names(statement)) - {STAR}
 
 
 def _is_of_package(statement: ast.stmt, error: BaseException, file: Path) -> bool:
