@@ -771,3 +771,35 @@ def test_expand_and_einsum_state_numbers_of_dimensions(kind: type[nn.Module], ra
     result = search_inputs(kind().to("meta"), {})
     assert isinstance(result, InputGuess)
     assert tuple(len(text.shape) for text in result.texts) == ranks
+
+
+class Cloud(nn.Module):
+    """Points by coordinates: no layer fixes their number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv1d(3, 4, 1)
+
+    def forward(self, xyz: torch.Tensor) -> torch.Tensor:
+        batch, _, _ = xyz.shape
+        return self.layer(xyz.transpose(2, 1)).amax(2).view(batch, -1)
+
+
+def test_the_number_of_points_is_not_that_of_coordinates() -> None:
+    (text,) = guessed(Cloud())
+    assert text == "1,128,3"
+
+
+class Pixels(nn.Module):
+    """Its output has a row for each pixel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(1, 2, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x).permute(0, 2, 3, 1).contiguous().view(-1, 2)
+
+
+def test_rows_for_pixels_are_no_reason_for_one_pixel() -> None:
+    assert guessed(Pixels()) == ["1,1,256,256"]

@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from torch import Tensor
 
-from profiler_kit.loading.input_search.facts import Facts
+from profiler_kit.loading.input_search.facts import CLIP_FRAMES, Facts
 from profiler_kit.loading.input_search.outcomes import Outcome
-from profiler_kit.loading.input_search.states import State, texts_by_name, with_size, with_text
+from profiler_kit.loading.input_search.states import State, texts_by_name, with_dim, with_size, with_text
+from profiler_kit.loading.inputs import InputText
 
 _FLATTENING: Final = frozenset({"view", "reshape", "flatten"})
 _SPLITTING: Final = frozenset({"split", "chunk", "unbind", "tensor_split"})
+_TINY: Final = 3
 _FLAT_IMAGES: Final = tuple((channels, side) for channels in (1, 3) for side in (28, 32, 64, 96, 128))
 
 
@@ -66,6 +68,24 @@ def _without_ones(state: State, outcome: Outcome, facts: Facts) -> Iterator[Stat
             yield with_text(state, replace(text, shape=text.shape[:2]))
 
 
+def _with_usual_sizes(state: State, outcome: Outcome, facts: Facts) -> Iterator[State]:
+    """Usual sizes instead of tiny ones that no layer fixes: no program has clouds of three points, or clips of one frame."""
+    for text in texts_by_name(state).values():
+        first = 1 if len(text.shape) == 3 else 2  # dimension that is not the channels
+        sizes = text.shape[first:]
+        if len(text.shape) < 3 or text.is_whole or max(sizes) == 1 or (first == 2 and max(sizes) <= _TINY):
+            continue  # a generator begins with maps of one pixel
+        usual = facts.sequence_length if first == 1 else facts.frames or CLIP_FRAMES
+        for dim, size in enumerate(sizes, first):
+            if size <= _TINY and (first == 2 or size > 1):
+                yield with_text(state, with_dim(text, dim, usual))
+
+
+def is_tiny(text: InputText) -> bool:
+    """Whether `text` is an image or a volume of a few pixels."""
+    return len(text.shape) > 3 and not text.is_whole and all(size <= _TINY for size in text.shape[2:])
+
+
 def as_containers(output: Any) -> Any:
     """`output` as nested tuples and dicts: the fields of a dataclass or another object with tensors in its attributes."""
     if isinstance(output, (Tensor, tuple, list, dict)) or output is None:
@@ -74,4 +94,4 @@ def as_containers(output: Any) -> Any:
 
 
 # Each yields states to run instead of the state that ran.
-PREFERRED_FORMS: Final = (_as_images, _as_sequences, _named_sizes, _without_ones)
+PREFERRED_FORMS: Final = (_as_images, _as_sequences, _named_sizes, _without_ones, _with_usual_sizes)

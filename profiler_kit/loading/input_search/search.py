@@ -33,7 +33,7 @@ from profiler_kit.loading.input_search.outcomes import (
     mark,
     plain_failure,
 )
-from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, as_containers
+from profiler_kit.loading.input_search.preferred_forms import PREFERRED_FORMS, as_containers, is_tiny
 from profiler_kit.loading.input_search.proposals import Value, proposals, with_known_sizes
 from profiler_kit.loading.input_search.recorder import META
 from profiler_kit.loading.input_search.repairs import repairs, usual_sides
@@ -76,6 +76,7 @@ def search_inputs(
     parameters = forward_parameters(model, frozenset((*(text.parameter or "" for text in start), *known)))
     facts = facts_of(model, arguments, options)
     best: NoGuess | None = None
+    tiny: InputGuess | None = None  # whose rows are the batch, because there is one pixel
     trials = 0
     for needs_batch in (True, False):
         search = _Search(
@@ -91,7 +92,12 @@ def search_inputs(
         result = search.run(start)
         trials += result.trials
         if isinstance(result, InputGuess):
-            return replace(result, trials=trials)
+            if not (needs_batch and search.refused_batch and any(map(is_tiny, result.texts))):
+                return replace(result, trials=trials)
+            tiny = result
+            continue
+        if tiny is not None:
+            return replace(tiny, trials=trials)
         best = best or result
         if result.is_unavoidable or (needs_batch and not search.refused_batch):
             best = result
@@ -354,11 +360,25 @@ class _Search(Solver[State, Outcome, Failure]):
         """`state` in the form in which its author would write it, if that runs too."""
         for change in PREFERRED_FORMS:
             for changed in change(state, outcome, self._facts):
+                if not self._agrees(changed):
+                    continue
                 other = self.outcome(changed)
                 if self._problem(changed, other) is None:
                     state, outcome = changed, other
                     break
         return state, outcome
+
+    def _agrees(self, state: State) -> bool:
+        """Whether `state` has the sizes that programs state."""
+        texts = texts_by_name(state)
+        pairs = [
+            (texts[name].shape, array.sizes) for name, array in self._known.items() if name in texts and array.sizes
+        ]
+        return all(
+            len(shape) == len(sizes)
+            and all(size in (None, own) for own, size in zip(shape[1:], sizes[1:], strict=True))
+            for shape, sizes in pairs
+        )
 
     def _guess(self, state: State, outcome: Outcome, *, doubt: str) -> InputGuess:
         for text in texts_by_name(state).values():
