@@ -146,6 +146,7 @@ def _on_first_kind(target: Target, attempt: Attempt[T]) -> AttemptResult[T]:
     if result is not None:
         return result
     if target.rebuild is not None and _needed_bytes(target) < _SHARE_OF_MEMORY * free_bytes():
+        limit = None  # until another limit, which may end first, lets this one begin
         try:
             with time_limit(REAL_STEP_S) as limit:
                 return _on_cpu(target, attempt, error)

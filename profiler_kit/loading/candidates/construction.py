@@ -153,6 +153,7 @@ class Construction:
     def _attempt(self, candidate: Candidate, *, generic: bool, is_only: bool) -> Selection | None:
         """The built `candidate`; None if that fails, which is added to `failures`. `is_only`: others are not tried."""
         seconds = self.source.spec.import_timeout_s / (1 if is_only else _MAX_SLOW_BUILDS)
+        limit = None  # until another limit, which may end first, lets this one begin
         try:
             with time_limit(seconds + is_only) as limit:  # later than the limit of the load, which reports the line
                 return self._completed_build(candidate, generic=generic)

@@ -61,6 +61,7 @@ class MetaRunner:
         self._outcome = outcome = Outcome()
         recorder = Recorder(outcome, time.thread_time() + RUN_S, needs_batch=self.needs_batch)
         state = restored_objects(self.model, args, kwargs)
+        limit = None  # until another limit, which may end first, lets this one begin
         try:
             # the recorder limits calls of torch; a loop of Python over the size of an input makes none
             with self._quiet(), state, user_boundary(), time_limit(_LOOP_S) as limit, recorder:

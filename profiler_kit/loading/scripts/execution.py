@@ -146,6 +146,7 @@ class Evaluator:
             stack.enter_context(contextlib.redirect_stderr(io.StringIO()))
             if path is not None:
                 stack.enter_context(_files_near(path.parent))
+            limit = None  # until another limit, which may end first, lets this one begin
             try:
                 with user_boundary(), time_limit(self.timeout_s) as limit:
                     yield

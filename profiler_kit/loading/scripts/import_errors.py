@@ -41,6 +41,7 @@ def watchdog(spec: TargetSpec, file: Path | None, act: str = "import") -> Iterat
         line = _running_line(stack, file)
         report_progress(f"{act}ing {f'{display_path(line[0])}:{line[1]}' if line else spec.spec} ...")
 
+    limit = None  # until another limit, which may end first, lets this one begin
     try:
         with time_limit(spec.import_timeout_s, report) as limit:
             yield
