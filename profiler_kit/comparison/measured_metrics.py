@@ -11,7 +11,7 @@ from profiler_kit.records.comparison import MetricRow, Side, Verdict, clock_name
 from profiler_kit.records.metrics import reason_of_inputs
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.differences import Difference
+from profiler_kit.records.samples import Difference
 from profiler_kit.statistics.report_noise import compared_sides
 from profiler_kit.units import Unit, percent
 

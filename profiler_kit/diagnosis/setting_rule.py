@@ -26,7 +26,7 @@ from profiler_kit.diagnosis.timing import kernels_of, layer_timing
 from profiler_kit.records.claims import kernel_claims
 from profiler_kit.records.families import family_name, is_convolution, main_algorithm
 from profiler_kit.records.report import SEVERITIES, Evidence, Finding, Report, Severity
-from profiler_kit.statistics.differences import Difference
+from profiler_kit.records.samples import Difference
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text

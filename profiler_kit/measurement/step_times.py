@@ -17,9 +17,9 @@ from profiler_kit.records.check import StepTimeCheck
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import RunJob
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval
+from profiler_kit.records.samples import Difference, Interval
 from profiler_kit.records.target import TargetSpec
-from profiler_kit.statistics.differences import HOST_BOUND, Difference, compare_times, spread_of
+from profiler_kit.statistics.differences import HOST_BOUND, compare_times, spread_of
 from profiler_kit.temporary_files import temporary_folder
 from profiler_kit.units import percent
 

@@ -35,8 +35,9 @@ from profiler_kit.measurement.tuning_processes import TuningProcesses
 from profiler_kit.measurement.tuning_verdicts import MIN_USEFUL, Verdicts, screened_gain
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Difference
 from profiler_kit.records.target import TargetInfo
-from profiler_kit.records.tuning import Attempt, AttemptOutcome, Gain, TuningOptions
+from profiler_kit.records.tuning import Attempt, AttemptOutcome, TuningOptions
 
 MAX_COMPARISONS: Final = 60
 FEWEST_TOGETHER: Final = 3  # changes that are tried at once; fewer are compared one by one in the same time
@@ -63,7 +64,7 @@ class Track:
     config: RunConfig
     reduced: bool
     accepted: tuple[str, ...] = ()
-    gains: dict[str, Gain] = field(default_factory=dict)
+    gains: dict[str, Difference] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
@@ -95,7 +96,7 @@ class Search:
     same: Track = field(init=False)
     reduced: Track = field(init=False)
     verdicts: Verdicts = field(init=False)
-    alone: dict[tuple[str, str], Gain] = field(default_factory=dict)
+    alone: dict[tuple[str, str], Difference] = field(default_factory=dict)
     _later: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -258,7 +259,7 @@ class Search:
             if self.processes.has_room_to_confirm(config, reserve=self._reserve(track)):
                 outcome = "accepted"
             else:
-                reason = f"{gain.saved}; {UNCONFIRMED}" if gain is not None else UNCONFIRMED
+                reason = f"{gain.saved_text}; {UNCONFIRMED}" if gain is not None else UNCONFIRMED
         self._add(change, base, config, outcome, reason, gain, track.ratio)
         if outcome != "accepted":
             return False
@@ -271,7 +272,7 @@ class Search:
         track.accepted = with_changes(track.accepted, changes)
         track.config = config
         self._plan_final()
-        self.processes.on_progress(f"so far: {config.name}, {gain.saved} with {change}")
+        self.processes.on_progress(f"so far: {config.name}, {gain.saved_text} with {change}")
         return True
 
     def _config_of(self, track: Track, changes: Sequence[str]) -> RunConfig | None:
@@ -309,7 +310,7 @@ class Search:
 
     def _compare(
         self, base: RunConfig, config: RunConfig, changes: Sequence[str], reserve: int
-    ) -> tuple[Gain | None, ConfigRun | None, list[ConfigRun]]:
+    ) -> tuple[Difference | None, ConfigRun | None, list[ConfigRun]]:
         """The gain of `config` over `base`, the run of `config`, and the fresh processes behind it, if any.
 
         What fails beside another model may work alone. Several changes at once are not worth processes of their own.
@@ -368,7 +369,7 @@ class Search:
         config: RunConfig,
         outcome: AttemptOutcome,
         reason: str,
-        gain: Gain | None = None,
+        gain: Difference | None = None,
         base_ratio: float | None = None,
     ) -> None:
         run = self.verdicts.checked_run(config)
@@ -390,12 +391,12 @@ class Search:
         )
 
 
-def _is_open(gain: Gain | None) -> bool:
+def _is_open(gain: Difference | None) -> bool:
     """Whether a gain is useful and not sure."""
     return gain is not None and gain.outcome == "same" and gain.ratio <= 1 - MIN_USEFUL
 
 
-def _inverse(gain: Gain) -> Gain:
+def _inverse(gain: Difference) -> Difference:
     """The gain of the side before over the side after."""
     return replace(gain, ratio=1 / gain.ratio, low=1 / gain.high, high=1 / gain.low)
 
@@ -408,7 +409,7 @@ def _reduced(changes: Sequence[str]) -> list[str]:
     return [change for change in changes if reduces_precision(change)]
 
 
-def _after(lost: Sequence[Gain], gain: Gain) -> Gain:
+def _after(lost: Sequence[Difference], gain: Difference) -> Difference:
     """`gain` over the configuration without the changes of `lost`, which it replaces."""
     for earlier in lost:
         gain = replace(

@@ -14,10 +14,10 @@ from profiler_kit.measurement.turns import copies_within
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Tool
 from profiler_kit.records.runs import ConfigRun
+from profiler_kit.records.samples import Difference
 from profiler_kit.records.tuning import (
     CodeBlock,
     Contribution,
-    Gain,
     PrecisionError,
     Tuning,
     TuningAnswer,
@@ -138,7 +138,7 @@ def _is_sure(search: Search, track: Track, group: Sequence[ConfigRun]) -> bool:
     return gain is not None and gain.outcome in ("better", "worse")
 
 
-def _final_gain(search: Search, track: Track, group: Sequence[ConfigRun]) -> Gain | None:
+def _final_gain(search: Search, track: Track, group: Sequence[ConfigRun]) -> Difference | None:
     """The gain over the baseline in `group`.
 
     The search has established it, in other processes and with a level of its own. Only this one hypothesis is left, so its 95 %
@@ -228,7 +228,7 @@ def _side(search: Search, config: RunConfig, group: Sequence[ConfigRun]) -> Tuni
 
 
 def _contributions(
-    search: Search, track: Track, total: Gain | None, alone: dict[tuple[bool, str], Contribution]
+    search: Search, track: Track, total: Difference | None, alone: dict[tuple[bool, str], Contribution]
 ) -> Iterator[Contribution]:
     for change in track.accepted:
         if (track.reduced, change) in alone:

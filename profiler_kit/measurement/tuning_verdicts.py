@@ -10,8 +10,9 @@ from typing import Final
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.jobs import Screened
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.tuning import ANY_ERROR, AttemptOutcome, Gain, TuningOptions, error_text
-from profiler_kit.statistics.differences import Difference, compare_turns
+from profiler_kit.records.samples import Difference
+from profiler_kit.records.tuning import ANY_ERROR, AttemptOutcome, TuningOptions, error_text
+from profiler_kit.statistics.differences import compare_turns
 from profiler_kit.statistics.noise import Noise
 from profiler_kit.statistics.trials import MIN_USEFUL_GAIN_PERCENT
 from profiler_kit.units import percent, text
@@ -43,7 +44,7 @@ class Verdicts:
         )
 
     def judge(
-        self, base: RunConfig, config: RunConfig, gain: Gain | None, group: Sequence[ConfigRun], *, reduced: bool
+        self, base: RunConfig, config: RunConfig, gain: Difference | None, group: Sequence[ConfigRun], *, reduced: bool
     ) -> tuple[AttemptOutcome, str]:
         """The outcome so far of a candidate on top of `base`, and the reason where it is not better.
 
@@ -57,7 +58,7 @@ class Verdicts:
         if gain is None:
             return "failed", "no samples"
         if gain.outcome == "worse":
-            return "worse", f"{gain.saved} {self._figure}"
+            return "worse", f"{gain.saved_text} {self._figure}"
         if gain.outcome == "better" and (problem := self.error_problem(config, reduced)):
             return "inaccurate", problem
         slowdown = self._slowdown(base, config, group)
@@ -101,20 +102,19 @@ class Verdicts:
             return ""
         return f"{percent(time.ratio * factor - 1)} more time, above the limit of {percent(self.options.max_slowdown)}"
 
-    def gain(self, before: RunConfig, after: RunConfig, group: Sequence[ConfigRun]) -> Gain | None:
+    def gain(self, before: RunConfig, after: RunConfig, group: Sequence[ConfigRun]) -> Difference | None:
         """The goal's figure of `after` compared with that of `before`, from their runs in `group`; None without runs of both."""
         if self.options.goal == "memory":
             return _memory_gain(completed(before, group), completed(after, group))
         return self._time_gain(before, after, group)
 
-    def _time_gain(self, before: RunConfig, after: RunConfig, group: Sequence[ConfigRun]) -> Gain | None:
+    def _time_gain(self, before: RunConfig, after: RunConfig, group: Sequence[ConfigRun]) -> Difference | None:
         if not all(any(run.round_ns is not None for run in completed(config, group)) for config in (before, after)):
             group = [run for run in group if run.round_ns is None]  # processes in turns are compared with their like
         sides = self.side(before, group), self.side(after, group)
         if sides[0] is None or sides[1] is None:
             return None
-        difference = self._noise().difference(sides[0], sides[1])
-        return None if difference is None else _gain(difference)
+        return self._noise().difference(sides[0], sides[1])
 
     def side(self, config: RunConfig, group: Sequence[ConfigRun]) -> ConfigRun | None:
         """The processes of `config` in `group` as one run with repeats, with the kernels of its first process."""
@@ -146,26 +146,13 @@ class Verdicts:
         return self._noise_of_runs[1]
 
 
-def screened_gain(answer: Screened) -> Gain | None:
+def screened_gain(answer: Screened) -> Difference | None:
     """The gain of a configuration over the other one in the same process; None if one of them failed."""
     run = answer.run
     if run.failure is not None or len(answer.before_ns) < 2:
         return None
     factor = answer.before_samples / run.samples if answer.before_samples and run.samples else 1.0
-    return _gain(compare_turns(answer.before_ns, answer.after_ns, factor=factor))
-
-
-def _gain(difference: Difference) -> Gain:
-    return Gain(
-        ratio=difference.ratio,
-        low=difference.low,
-        high=difference.high,
-        smallest_visible=difference.smallest_visible,
-        outcome=difference.outcome,
-        reason=difference.reason,
-        before_processes=difference.processes[0],
-        after_processes=difference.processes[1],
-    )
+    return compare_turns(answer.before_ns, answer.after_ns, factor=factor)
 
 
 def completed(config: RunConfig, runs: Sequence[ConfigRun]) -> list[ConfigRun]:
@@ -173,13 +160,13 @@ def completed(config: RunConfig, runs: Sequence[ConfigRun]) -> list[ConfigRun]:
     return [run for run in runs if run.config == config and run.failure is None and run.step_ns is not None]
 
 
-def product(gains: Sequence[Gain]) -> Gain | None:
+def product(gains: Sequence[Difference]) -> Difference | None:
     """The gain of independent changes one after the other; None without any. Logarithms of ratios add up, so do variances."""
     if not gains:
         return None
     ratio = math.prod(gain.ratio for gain in gains)
     half = math.sqrt(math.fsum(math.log(gain.high / gain.ratio) ** 2 for gain in gains))
-    return Gain(
+    return Difference(
         ratio=ratio,
         low=ratio / math.exp(half),
         high=ratio * math.exp(half),
@@ -190,7 +177,7 @@ def product(gains: Sequence[Gain]) -> Gain | None:
     )
 
 
-def _memory_gain(before: Sequence[ConfigRun], after: Sequence[ConfigRun]) -> Gain | None:
+def _memory_gain(before: Sequence[ConfigRun], after: Sequence[ConfigRun]) -> Difference | None:
     """The peak of `after` compared with that of `before`, by the worst process of each. Peaks hardly vary between processes."""
     sides = [[run.peak_allocated_bytes for run in runs if run.peak_allocated_bytes] for runs in (before, after)]
     if not all(sides):
@@ -198,7 +185,7 @@ def _memory_gain(before: Sequence[ConfigRun], after: Sequence[ConfigRun]) -> Gai
     old, new = sides
     ratio, low, high = max(new) / max(old), min(new) / max(old), max(new) / min(old)
     reason = "" if high < 1 - MIN_USEFUL or low > 1 else f"{text(max(old), 'bytes')} -> {text(max(new), 'bytes')}"
-    return Gain(
+    return Difference(
         ratio=ratio,
         low=min(low, ratio),
         high=max(high, ratio),

@@ -7,11 +7,11 @@ from typing import Final, Literal, get_args
 
 from profiler_kit.records.configs import Environment, RunConfig
 from profiler_kit.records.report import Tool
-from profiler_kit.records.samples import Interval, Outcome
+from profiler_kit.records.samples import Difference, Interval
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.views import Views
-from profiler_kit.units import percent, text
+from profiler_kit.units import text
 
 Goal = Literal["time", "memory", "throughput"]
 GOALS: Final[tuple[Goal, ...]] = get_args(Goal)
@@ -87,37 +87,6 @@ def _is_tolerance(part: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gain:
-    """The figure of the goal after a change, compared with before: time of a step, time per example, or peak memory.
-
-    - `ratio`: after over before. `low`, `high`: its 95 % interval; for memory, the smallest and largest ratio of two processes.
-    - `smallest_visible`: the smallest true change that 9 of 10 such comparisons find, as a share of the figure before; None where
-      unknown.
-    - `outcome`: better, worse, same (no difference is established) or unknown. `reason`: why it is not better or worse.
-    - `before_processes`, `after_processes`: the numbers of fresh processes behind it.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    smallest_visible: float | None
-    outcome: Outcome
-    reason: str = ""
-    before_processes: int = 1
-    after_processes: int = 1
-
-    @property
-    def saved(self) -> str:
-        """The share that is saved, with its interval: ``34.9 % less (33.0 to 36.6 %)``."""
-        is_less = self.ratio <= 1
-        share = f"{percent(abs(1.0 - self.ratio))} {'less' if is_less else 'more'}"
-        if self.low == self.high:
-            return share
-        ends = (1.0 - self.high, 1.0 - self.low) if is_less else (self.low - 1.0, self.high - 1.0)
-        return f"{share} ({100 * ends[0]:.1f} to {100 * ends[1]:.1f} %)"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TuningSide:
     """One side of the final measurement: the baseline, or the chosen configuration.
 
@@ -164,7 +133,7 @@ class Attempt:
     config: str
     outcome: AttemptOutcome
     reason: str = ""
-    gain: Gain | None = None
+    gain: Difference | None = None
     ratio: float | None = None
     expected: float | None = None
     reduced: bool = False
@@ -185,7 +154,7 @@ class Contribution:
     change: str
     without: str
     method: Literal["leave-one-out", "incremental"]
-    gain: Gain | None = None
+    gain: Difference | None = None
     without_peak_bytes: int | None = None
 
 
@@ -221,8 +190,8 @@ class TuningAnswer:
 
     outcome: TuningOutcome
     chosen: TuningSide
-    gain: Gain | None
-    estimate: Gain | None
+    gain: Difference | None
+    estimate: Difference | None
     changes: tuple[str, ...]
     contributions: tuple[Contribution, ...] = ()
     code: tuple[CodeBlock, ...] = ()
@@ -260,8 +229,8 @@ class Tuning(Views, Saved, kind="tuning"):
     baseline: TuningSide
     environment: Environment | None = None
     chosen: TuningSide | None = None
-    gain: Gain | None = None
-    estimate: Gain | None = None
+    gain: Difference | None = None
+    estimate: Difference | None = None
     changes: tuple[str, ...] = ()
     contributions: tuple[Contribution, ...] = ()
     attempts: tuple[Attempt, ...] = ()

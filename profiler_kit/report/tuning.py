@@ -137,10 +137,10 @@ def _answer(tuning: Tuning, answer: TuningAnswer) -> str:
         return f"{changes} could not be measured again."
     if answer.outcome == "not confirmed":
         reason = f" ({gain.reason})" if gain.reason else ""
-        shown = f"the final measurement shows {gain.saved} {figure}{reason}"
+        shown = f"the final measurement shows {gain.saved_text} {figure}{reason}"
         return f"Not confirmed: {changes} seemed better in the search, but {shown}."
     measured = f"re-measured in {gain.before_processes} and {gain.after_processes} fresh processes"
-    return f"Use {changes}: {gain.saved} {figure}, {measured}.{_estimate(answer)}"
+    return f"Use {changes}: {gain.saved_text} {figure}, {measured}.{_estimate(answer)}"
 
 
 def _estimate(answer: TuningAnswer) -> str:
@@ -149,7 +149,7 @@ def _estimate(answer: TuningAnswer) -> str:
     if estimate is None or gain is None:
         return ""
     off = ", too much" if estimate.high < gain.low else ", too little" if gain.high < estimate.low else ""
-    return f" The search had estimated {estimate.saved}{off}."
+    return f" The search had estimated {estimate.saved_text}{off}."
 
 
 def _effects(tuning: Tuning, after: TuningSide) -> str:
@@ -310,12 +310,12 @@ def _reason(attempt: Attempt) -> str:
         case "worse":
             words = f"worse, {attempt.reason}"
         case "same":
-            measured = f"measured {gain.saved}; " if gain is not None else ""
+            measured = f"measured {gain.saved_text}; " if gain is not None else ""
             words = f"not sure, {measured}{attempt.reason}"
         case "accepted":
             words = "replaced by a later change"
         case "better":
-            words = f"better, {gain.saved if gain is not None else ''}, but {attempt.reason}"
+            words = f"better, {gain.saved_text if gain is not None else ''}, but {attempt.reason}"
         case _:
             words = f"{attempt.outcome}, {attempt.reason}" if attempt.reason else attempt.outcome
     return words if words.endswith(".") else f"{words}."

@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from profiler_kit.records.samples import Interval, Outcome
+from profiler_kit.records.samples import Difference, Interval, Outcome
 from profiler_kit.units import percent
 
 DEVICE_LEVEL: Final = 0.99
@@ -143,48 +143,6 @@ DEVICE_BOUND: Final = Spread(squares=6 * 0.007**2, freedom=6)
 HOST_BOUND: Final = Spread(squares=0.03**2, freedom=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
-    """The time of one side over that of another.
-
-    - `ratio`: after over before, from the geometric means of the processes' medians. `low`, `high`: its 95 % interval; both
-      equal `ratio` where it is unknown.
-    - `limit`: the smallest change that counts, as a share of the time before; None where it is unknown.
-    - `smallest_visible`: the smallest true change that counts in 9 of 10 such comparisons. Of true changes as large as `limit`,
-      half are missed.
-    - `outcome`: better, worse, same (no difference is established) or unknown. `reason`: why it is not better or worse.
-    - `processes`: the number of processes before and after.
-    """
-
-    ratio: float
-    low: float
-    high: float
-    limit: float | None
-    outcome: Outcome
-    smallest_visible: float | None = None
-    reason: str = ""
-    processes: tuple[int, int] = (1, 1)
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether a difference is established."""
-        return self.outcome in ("better", "worse")
-
-    def sentence(self) -> str:
-        """Why no difference is established, as a sentence; empty if one is."""
-        return f"{self.reason[0].upper()}{self.reason[1:]}." if self.reason else ""
-
-    @property
-    def saved(self) -> float:
-        """The share of the time before that is saved; negative if time is lost."""
-        return 1.0 - self.ratio
-
-    @property
-    def saved_range(self) -> tuple[float, float]:
-        """The 95 % interval of `saved`."""
-        return 1.0 - self.high, 1.0 - self.low
-
-
 def spread_of(processes: Sequence[Interval]) -> Spread:
     """The spread of one configuration's `processes`."""
     logs = [math.log(step.median) for step in processes if step.median > 0]
@@ -222,8 +180,9 @@ def compare_times(
     if pooled.freedom == 0 and moderation is not DEVICE_BOUND:
         reason = "one process a side: the noise between processes is unknown"
         return Difference(
-            ratio=ratio, low=ratio, high=ratio, limit=None, outcome="unknown", reason=reason, processes=counts
-        )
+            ratio=ratio, low=ratio, high=ratio, outcome="unknown", reason=reason,
+            before_processes=len(before), after_processes=len(after),
+        )  # fmt: skip
     pooled += moderation
     error = math.sqrt(math.fsum(_variance(side, pooled) / len(side) for side in sides))
     half = student(SHOWN_LEVEL, pooled.freedom) * error
@@ -246,7 +205,8 @@ def compare_times(
         smallest_visible=_ratio(limit + student(VISIBLE_LEVEL, pooled.freedom) * error) - 1.0,
         outcome=outcome,
         reason=reason,
-        processes=counts,
+        before_processes=len(before),
+        after_processes=len(after),
     )
 
 

@@ -16,12 +16,11 @@ from typing import Final
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval
+from profiler_kit.records.samples import Difference, Interval
 from profiler_kit.statistics.differences import (
     DEVICE_BOUND,
     DRIFT_ALLOWANCE,
     HOST_BOUND,
-    Difference,
     Spread,
     compare_times,
     mean_step,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.differences import Difference
+from profiler_kit.records.samples import Difference
 from profiler_kit.statistics.noise import Noise, noise_of_runs
 
 # Of the step. Clocks of one device drift by this much between two recordings.

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.differences import MAX_PROCESSES, Difference
+from profiler_kit.records.samples import Difference
+from profiler_kit.statistics.differences import MAX_PROCESSES
 from profiler_kit.statistics.noise import MIN_DEVICE_SPREAD_SHARE, Noise, fills_step, is_host_difference
 
 # Of the step. Where smaller changes count already, more processes change no decision.
@@ -38,7 +39,7 @@ def is_open(before: ConfigRun, after: ConfigRun, difference: Difference | None) 
     return (
         difference is not None
         and after.failure is None
-        and min(difference.processes) < MAX_PROCESSES
+        and min(difference.before_processes, difference.after_processes) < MAX_PROCESSES
         and not all(fills_step(side, MIN_DEVICE_SPREAD_SHARE) for side in (before, after))
         and not is_host_difference(before, after)
         and not is_decided(difference)

@@ -9,7 +9,7 @@ from typing import Final
 from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.report import Trial
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.differences import Difference
+from profiler_kit.records.samples import Difference
 from profiler_kit.statistics.host_load import load_sentence
 from profiler_kit.statistics.intervals import median_interval
 from profiler_kit.statistics.noise import Noise, example_factor

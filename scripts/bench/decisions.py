@@ -33,12 +33,11 @@ from typing import Final
 
 from tabulate import tabulate
 
-from profiler_kit.records.samples import Interval
+from profiler_kit.records.samples import Difference, Interval
 from profiler_kit.statistics.differences import (
     DEVICE_BOUND,
     HOST_BOUND,
     MAX_PROCESSES,
-    Difference,
     Spread,
     compare_times,
     spread_of,

@@ -11,10 +11,9 @@ from profiler_kit.records.configs import RunConfig
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.report import Report, Tool
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval
+from profiler_kit.records.samples import Difference, Interval
 from profiler_kit.records.target import TargetInfo
 from profiler_kit.records.traces import TraceSummary
-from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.noise import Noise, break_even_steps, noise_of
 from scripts.case_study.figures import Figures, RunFigures
 

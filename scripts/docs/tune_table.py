@@ -74,7 +74,7 @@ def _answer_cells(tuning: Tuning, answer: TuningAnswer) -> list[str]:
     before, after = tuning.baseline, answer.chosen
     return [
         ", ".join(code(change) for change in answer.changes),
-        f"{answer.gain.saved} {figure_words(tuning.options.goal)}",
+        f"{answer.gain.saved_text} {figure_words(tuning.options.goal)}",
         _pair(*(text(side.step_ns.median if side.step_ns else None, "ns") for side in (before, after))),
         _pair(*(text(side.peak_bytes, "bytes") for side in (before, after))),
         _pair(*(error_text(side.max_relative_error) for side in (before, after))),

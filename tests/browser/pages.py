@@ -19,9 +19,9 @@ from profiler_kit.records.counts import Cost, ModuleNode
 from profiler_kit.records.document import Chart, Document
 from profiler_kit.records.ranks import Ranks, RankTime, Straggler
 from profiler_kit.records.report import Report
-from profiler_kit.records.samples import Interval
+from profiler_kit.records.samples import Difference, Interval
 from profiler_kit.records.serde import read_saved
-from profiler_kit.records.tuning import Attempt, CodeBlock, Gain, Tuning, TuningOptions, TuningSide
+from profiler_kit.records.tuning import Attempt, CodeBlock, Tuning, TuningOptions, TuningSide
 from profiler_kit.report import report_document, traces_document
 from profiler_kit.report.comparison import comparison_document
 from profiler_kit.report.results import result_document
@@ -160,7 +160,7 @@ def _hostile() -> Document:
 def _tuned() -> Document:
     """Two changes that were tried, of which one was accepted and measured again."""
     report = v0_h100()
-    gain = Gain(ratio=0.62, low=0.6, high=0.64, smallest_visible=0.01, outcome="better")
+    gain = Difference(ratio=0.62, low=0.6, high=0.64, smallest_visible=0.01, outcome="better")
     config = report.runs[0].config
     step, faster = (Interval(median=ns, low=ns - 10**5, high=ns + 10**5) for ns in (27 * 10**6, 17 * 10**6))
     attempts = (

@@ -108,4 +108,4 @@ def test_both_sides_are_in_one_round_where_their_steps_wait_for_the_host(
     assert [start.place for start in starts] == ["1-4/8", "1-4/8", "5-8/8", "5-8/8"]
     found = step_difference(a.runs, b.runs, a.runs[0], b.runs[0])
     assert found is not None
-    assert found.processes == (4, 4)
+    assert (found.before_processes, found.after_processes) == (4, 4)

@@ -12,8 +12,9 @@ from simulated_device import INFO, SimulatedDevice
 from profiler_kit import render
 from profiler_kit.measurement import sweep
 from profiler_kit.records.document import Document, Paragraph, Table
+from profiler_kit.records.samples import Difference
 from profiler_kit.records.serde import dumps, loads
-from profiler_kit.records.tuning import Gain, Tuning, TuningOptions, parse_tolerance
+from profiler_kit.records.tuning import Tuning, TuningOptions, parse_tolerance
 from profiler_kit.report.charts.results import gain_chart
 from profiler_kit.report.tuning import front_rows, tuning_document
 
@@ -101,7 +102,7 @@ def test_a_part_without_its_own_contribution_is_named(tmp_path: Path) -> None:
     device = SimulatedDevice(times={"benchmark": 0.8, "fused_optimizer": 0.7})
     result = tuning(tmp_path, device, None, "benchmark", "fused_optimizer")
     assert not any("No contribution" in text for text in section(tuning_document(result), "Accepted changes"))
-    no_gain = Gain(ratio=1.0, low=0.9, high=1.1, smallest_visible=0.05, outcome="same", reason="noise")
+    no_gain = Difference(ratio=1.0, low=0.9, high=1.1, smallest_visible=0.05, outcome="same", reason="noise")
     weak = replace(result.contributions[0], gain=no_gain)
     document = tuning_document(replace(result, contributions=(weak,)))
     assert f"No contribution beside the other changes is established: {weak.change}." in section(
@@ -220,13 +221,13 @@ def test_limits_are_relative_to_the_baseline() -> None:
 
 
 def test_gains_in_words() -> None:
-    gain = Gain(ratio=0.65, low=0.63, high=0.67, smallest_visible=0.02, outcome="better")
-    assert gain.saved == "35.0 % less (33.0 to 37.0 %)"
-    worse = Gain(ratio=1.2, low=1.1, high=1.3, smallest_visible=0.02, outcome="worse")
-    assert worse.saved == "20.0 % more (10.0 to 30.0 %)"
-    unsure = Gain(ratio=0.98, low=0.93, high=1.03, smallest_visible=0.1, outcome="same")
-    assert unsure.saved == "2.0 % less (-3.0 to 7.0 %)"
-    assert Gain(ratio=0.5, low=0.5, high=0.5, smallest_visible=0.01, outcome="better").saved == "50.0 % less"
+    gain = Difference(ratio=0.65, low=0.63, high=0.67, smallest_visible=0.02, outcome="better")
+    assert gain.saved_text == "35.0 % less (33.0 to 37.0 %)"
+    worse = Difference(ratio=1.2, low=1.1, high=1.3, smallest_visible=0.02, outcome="worse")
+    assert worse.saved_text == "20.0 % more (10.0 to 30.0 %)"
+    unsure = Difference(ratio=0.98, low=0.93, high=1.03, smallest_visible=0.1, outcome="same")
+    assert unsure.saved_text == "2.0 % less (-3.0 to 7.0 %)"
+    assert Difference(ratio=0.5, low=0.5, high=0.5, smallest_visible=0.01, outcome="better").saved_text == "50.0 % less"
 
 
 def test_a_gain_that_could_not_be_confirmed_is_named(tmp_path: Path) -> None:

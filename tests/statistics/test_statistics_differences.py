@@ -59,7 +59,7 @@ def test_a_difference_has_a_ratio_an_interval_and_a_limit() -> None:
     assert found.saved_range == (1 - found.high, 1 - found.low)
     assert found.limit is not None
     assert 0.01 < found.limit < 0.04
-    assert found.processes == (2, 2)
+    assert (found.before_processes, found.after_processes) == (2, 2)
     assert found.sentence() == ""
 
 
@@ -478,7 +478,7 @@ def test_processes_that_took_turns_are_compared_without_those_that_did_not() -> 
     assert [len(noise.samples(default, sample)) for sample in (Sample.LOW_OF_TURNS, Sample.MEDIAN_OF_TURNS)] == [4, 4]
     found = noise.difference(default, slow)
     assert found is not None
-    assert (found.outcome, found.processes) == ("worse", (4, 4))
+    assert (found.outcome, (found.before_processes, found.after_processes)) == ("worse", (4, 4))
     assert found.ratio == pytest.approx(1.1, rel=1e-3)
     assert found.limit is not None
     assert found.limit < 0.06
@@ -493,7 +493,7 @@ def test_a_slow_moment_of_the_host_is_no_noise_of_the_processes_that_share_it() 
     assert levels[2] - levels[1] == pytest.approx(math.log(1.4), abs=0.01)
     found = noise.difference(default, slow)
     assert found is not None
-    assert (found.outcome, found.processes) == ("worse", (4, 4))
+    assert (found.outcome, (found.before_processes, found.after_processes)) == ("worse", (4, 4))
     assert found.ratio == pytest.approx(1.1, rel=0.01)
     # eight processes, two configurations, and one more level than a mean
     assert noise.spread(Sample.LOW_OF_TURNS).freedom == 8 - 2 - 1
@@ -540,12 +540,12 @@ def test_only_rounds_that_both_took_part_in_are_compared() -> None:
     slow = round_of("slow", (1, [11, 11.1]), settings="x")
     found = noise_of(report(default, slow)).difference(default, slow)
     assert found is not None
-    assert found.processes == (2, 2)
+    assert (found.before_processes, found.after_processes) == (2, 2)
     assert found.ratio == pytest.approx(1.1, rel=0.01)
     apart = round_of("apart", (3, [11, 11.1]), settings="x")
     never_together = noise_of(report(default, apart)).difference(default, apart)
     assert never_together is not None
-    assert never_together.processes == (5, 3), "all processes"
+    assert (never_together.before_processes, never_together.after_processes) == (5, 3), "all processes"
 
 
 def test_one_process_that_took_turns_shows_no_spread() -> None:
@@ -554,7 +554,7 @@ def test_one_process_that_took_turns_shows_no_spread() -> None:
     assert noise.samples(default, Sample.MEDIAN_OF_TURNS) == ()
     found = noise.difference(default, other)
     assert found is not None
-    assert found.processes == (2, 2)
+    assert (found.before_processes, found.after_processes) == (2, 2)
 
 
 def test_unequal_numbers_of_processes_have_the_levels_of_least_squares() -> None:

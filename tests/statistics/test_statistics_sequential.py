@@ -10,9 +10,9 @@ from traced_runs import with_traced
 from profiler_kit.records.configs import NamedValue, RunConfig
 from profiler_kit.records.experiments import Repeat
 from profiler_kit.records.runs import ConfigRun, Failure
-from profiler_kit.records.samples import Interval
+from profiler_kit.records.samples import Difference, Interval
 from profiler_kit.records.traces import TraceKernel, TraceModule
-from profiler_kit.statistics.differences import MAX_PROCESSES, Difference
+from profiler_kit.statistics.differences import MAX_PROCESSES
 from profiler_kit.statistics.noise import Noise, noise_of_runs
 from profiler_kit.statistics.sequential import PRECISE_LIMIT, is_decided, undecided_runs
 

@@ -26,7 +26,7 @@ from profiler_kit.records.comparison import clock_name
 from profiler_kit.records.families import IM2COL
 from profiler_kit.records.report import Finding, Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.differences import Difference
+from profiler_kit.records.samples import Difference
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, break_even_steps, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import percent, text

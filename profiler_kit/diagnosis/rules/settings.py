@@ -26,7 +26,7 @@ from profiler_kit.diagnosis.setting_rule import Extras, Setting, setting_rule
 from profiler_kit.diagnosis.step_rule import Shares
 from profiler_kit.records.report import Evidence, Finding, Report, Severity, Trial
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.statistics.differences import Difference
+from profiler_kit.records.samples import Difference
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, noise_of
 from profiler_kit.statistics.trials import sweep_trial
 from profiler_kit.units import digits, parse_bytes, percent, text

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from profiler_kit.records.document import Chart
+from profiler_kit.records.samples import Difference
 from profiler_kit.records.sweeps import SweepRun
-from profiler_kit.records.tuning import Gain, Tuning, figure_words
+from profiler_kit.records.tuning import Tuning, figure_words
 from profiler_kit.report.columns.sweeps import SweepRow
 from profiler_kit.report.columns.tuning import FrontRow
 from profiler_kit.report.origin import short_path
@@ -37,7 +38,7 @@ def gain_chart(tuning: Tuning) -> Iterator[Chart]:
         )
 
 
-def _gain_row(name: str, gain: Gain, note: str) -> dict[str, Any]:
+def _gain_row(name: str, gain: Difference, note: str) -> dict[str, Any]:
     return {
         "name": name, "value": gain.ratio, "low": gain.low, "high": gain.high, "note": note, "outcome": gain.outcome,
         "ratio": None,

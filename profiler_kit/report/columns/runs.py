@@ -10,9 +10,8 @@ from profiler_kit.records.counts import Phase
 from profiler_kit.records.document import Value
 from profiler_kit.records.report import Report
 from profiler_kit.records.runs import ConfigRun
-from profiler_kit.records.samples import Interval, Outcome
+from profiler_kit.records.samples import Difference, Interval, Outcome
 from profiler_kit.report.columns.column import Column, ColumnTable, share
-from profiler_kit.statistics.differences import Difference
 from profiler_kit.statistics.noise import MIN_USEFUL_SAVING, Noise, break_even_steps
 from profiler_kit.units import text
 

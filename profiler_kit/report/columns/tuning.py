@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler_kit.records.samples import Outcome
-from profiler_kit.records.tuning import Attempt, Contribution, Gain, TuningSide
+from profiler_kit.records.samples import Difference, Outcome
+from profiler_kit.records.tuning import Attempt, Contribution, TuningSide
 from profiler_kit.report.columns.column import Column, ColumnTable
 from profiler_kit.report.columns.runs import UNSURE
 from profiler_kit.units import text
@@ -29,27 +29,27 @@ class FrontRow:
     max_relative_error: float | None
 
 
-def _ratio(gain: Gain | None) -> float | None:
+def _ratio(gain: Difference | None) -> float | None:
     return gain.ratio if gain is not None else None
 
 
-def _outcome(gain: Gain | None) -> Outcome | None:
+def _outcome(gain: Difference | None) -> Outcome | None:
     return gain.outcome if gain is not None else None
 
 
-def _marked_ratio(gain: Gain | None) -> str | None:
+def _marked_ratio(gain: Difference | None) -> str | None:
     if gain is None:
         return None
     mark = "" if gain.outcome in ("better", "worse") else UNSURE
     return f"{mark}{text(gain.ratio, 'ratio')}"
 
 
-def _smallest_change(gain: Gain | None) -> float | None:
+def _smallest_change(gain: Difference | None) -> float | None:
     return 100.0 * gain.smallest_visible if gain is not None and gain.smallest_visible is not None else None
 
 
-def _saved(gain: Gain | None) -> str | None:
-    return gain.saved if gain is not None else None
+def _saved(gain: Difference | None) -> str | None:
+    return gain.saved_text if gain is not None else None
 
 
 # fmt: off
