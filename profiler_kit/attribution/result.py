@@ -172,37 +172,42 @@ class Attribution:
         is_node = (node != NONE) & (np.append(self.nodes, np.int32(NONE))[index] == node)
         return np.where(is_node, np.append(self.node_forward, np.int32(NONE))[index], NONE).astype(np.int32)
 
-    def of_steps(self, first: int, last: int) -> Attribution:
-        """Return the events from the start of step `first` to the end of step `last`, with all that enclose them.
+    def between(self, start_ns: int, end_ns: int) -> Attribution:
+        """Return the events of a time, with all that enclose them, and the device work of these launches and of this time.
 
-        Device work is that of these launches, and what else runs in that time. Modules keep their numbers.
+        Steps and modules keep their numbers.
         """
-        start, end = self.steps[first].start_ns, self.steps[last].end_ns
         host, device = self.host, self.device
         number = np.full(len(host.rows) + 1, NONE, np.int32)  # index NONE (-1) selects the last entry
-        kept = np.flatnonzero((host.start_ns < end) & ((host.end_ns > start) | (host.start_ns >= start)))
+        kept = np.flatnonzero((host.start_ns < end_ns) & ((host.end_ns > start_ns) | (host.start_ns >= start_ns)))
         number[kept] = np.arange(len(kept))
-        work = np.flatnonzero((number[device.launch] != NONE) | ((device.start_ns < end) & (device.end_ns > start)))
-        node = np.flatnonzero(number[self.nodes] != NONE)
-
-        def selected(events: Host | Device, at: Ids | Ints, positions: tuple[str, ...]) -> dict[str, Any]:
-            columns = {field.name: getattr(events, field.name)[at] for field in fields(events)}
-            step = columns["step"]
-            columns["step"] = np.where((step >= first) & (step <= last), step - first, NONE).astype(np.int32)
-            return columns | {name: number[columns[name]] for name in positions}
-
-        of_device = selected(device, work, ("launch", "operator"))
-        of_device["aligned"] = np.full_like(of_device["aligned"], NONE)  # they refer to all device work
-        unrecorded = number[self.unrecorded_launches]
+        runs = (device.start_ns < end_ns) & (device.end_ns > start_ns)
+        node, unrecorded = np.flatnonzero(number[self.nodes] != NONE), number[self.unrecorded_launches]
+        columns = {field.name: getattr(host, field.name)[kept] for field in fields(Host)}
+        columns |= {name: number[columns[name]] for name in ("parent", "operator", "node", "python")}
+        work = device.selected((number[device.launch] != NONE) | runs)
         return replace(
             self,
-            host=Host(**selected(host, kept, ("parent", "operator", "node", "python"))),
-            device=Device(**of_device),
-            steps=self.steps[first : last + 1],
+            host=Host(**columns),
+            device=replace(work, launch=number[work.launch], operator=number[work.operator]),
             nodes=number[self.nodes[node]],
             node_forward=number[self.node_forward[node]],
             node_redone=self.node_redone[node],
             unrecorded_launches=unrecorded[unrecorded != NONE],
+        )
+
+    def of_steps(self, first: int, last: int) -> Attribution:
+        """Return the events between the start of step `first` and the end of step `last`, and these steps alone."""
+        part = self.between(self.steps[first].start_ns, self.steps[last].end_ns)
+
+        def renumbered(step: Ids) -> Ids:
+            return np.where((step >= first) & (step <= last), step - first, NONE).astype(np.int32)
+
+        return replace(
+            part,
+            host=replace(part.host, step=renumbered(part.host.step)),
+            device=replace(part.device, step=renumbered(part.device.step)),
+            steps=self.steps[first : last + 1],
         )
 
     @cached_property

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from profiler_kit.attribution.annotation_lanes import build_annotation
 from profiler_kit.attribution.busy_time import event_devices
 from profiler_kit.attribution.device_time import device_time
 from profiler_kit.attribution.events import outermost_enclosing
@@ -23,6 +24,19 @@ from profiler_kit.traces.table import NONE, Ids, Kind
 MAX_TIMELINE_SPANS: Final = 12_000  # more boxes make a page slow and large
 MAX_CALLS: Final = 2_000  # of the tree of calls
 MAX_PYTHON_LANES: Final = 4  # levels of the user's functions; deeper ones are part of their caller's box
+
+
+def middle_step(attribution: Attribution) -> StepTimeline | None:
+    """Return the lanes of the middle step of a trace. Those of steps of which nothing runs at this time are not made."""
+    steps, device = attribution.steps, attribution.device
+    if steps:
+        index = (len(steps) - 1) // 2
+        start, end = steps[index].start_ns, steps[index].end_ns
+        end = int(device.end_ns[device.step == index].max(initial=end))
+        work = device.step[(device.start_ns < end) & (device.end_ns > start) & (device.step != NONE)]
+        first, last = max(int(work.min(initial=index)) - 1, 0), min(int(work.max(initial=index)) + 1, len(steps) - 1)
+        attribution = attribution.between(steps[first].start_ns, max(end, steps[last].end_ns))
+    return step_timeline(attribution, build_annotation(attribution).spans)
 
 
 def step_timeline(attribution: Attribution, spans: Sequence[Span]) -> StepTimeline | None:

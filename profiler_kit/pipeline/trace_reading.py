@@ -164,10 +164,9 @@ def extract_trace(
     replay = replayed(attribution, extract.summary)
     extract = replace(extract, summary=replay.summary)
     if timeline:
-        from profiler_kit.attribution.annotation_lanes import build_annotation
-        from profiler_kit.attribution.step_lanes import step_timeline
+        from profiler_kit.attribution.step_lanes import middle_step
 
-        extract = replace(extract, timeline=step_timeline(attribution, build_annotation(attribution).spans))
+        extract = replace(extract, timeline=middle_step(attribution))
     graph = rank_graph(attribution, extract.summary) if of_job else None
     return TraceExtract(rank=extract, graph=graph, model=replay.model)
 

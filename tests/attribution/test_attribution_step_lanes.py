@@ -10,7 +10,13 @@ from inspection_traces import Event, call, kernel, launch, mark, node, op, table
 
 from profiler_kit.attribution.annotation_lanes import build_annotation
 from profiler_kit.attribution.engine import attribute
-from profiler_kit.attribution.step_lanes import MAX_CALLS, MAX_PYTHON_LANES, MAX_TIMELINE_SPANS, step_timeline
+from profiler_kit.attribution.step_lanes import (
+    MAX_CALLS,
+    MAX_PYTHON_LANES,
+    MAX_TIMELINE_SPANS,
+    middle_step,
+    step_timeline,
+)
 from profiler_kit.records.lanes import EventSpan, StepTimeline
 
 
@@ -155,3 +161,16 @@ def test_a_thread_that_waits_for_longer_than_the_step_is_not_among_the_calls(tmp
     calls = timeline_of(tmp_path, [*(event for i in range(3) for event in step(i, 1000 + 200 * i)), waiting]).calls
     assert not [one for one in calls if "tqdm" in one.name]
     assert [one.name.split()[0] for one in calls if one.parent < 0] == ["host", "autograd"]
+
+
+@pytest.mark.parametrize("late_us", [0, 250])
+def test_the_middle_of_a_long_trace_has_the_lanes_that_it_has_in_the_whole(tmp_path: Path, late_us: int) -> None:
+    """The device runs late by more than two steps, so the time of a step has work of others."""
+    events = [event for number in range(20) for event in step(number, 200 + 110 * number)]
+    for event in events:
+        event["ts"] += late_us if event["cat"] == "kernel" else 0
+    attribution = attribute(table(tmp_path, events))
+    lanes = middle_step(attribution)
+    assert lanes is not None
+    assert lanes == step_timeline(attribution, build_annotation(attribution).spans)
+    assert len({span.step for span in lanes.spans}) >= (1 if not late_us else 3)
