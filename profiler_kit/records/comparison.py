@@ -21,6 +21,7 @@ from profiler_kit.records.edits import (
 from profiler_kit.records.experiments import ConvolutionPart
 from profiler_kit.records.families import short_family_name, short_math_name
 from profiler_kit.records.report import Evidence
+from profiler_kit.records.runs import Clock
 from profiler_kit.records.samples import Outcome
 from profiler_kit.records.saved import Saved
 from profiler_kit.records.target import InputInfo, Mode
@@ -29,7 +30,6 @@ from profiler_kit.records.views import Views
 from profiler_kit.units import Unit, plural, text
 
 Verdict = Literal[Outcome, "noise", "failed", "not_comparable"]
-Clock = Literal["kernel", "operator"]
 
 
 def clock_name(clock: Clock | None) -> str:
