@@ -30,10 +30,12 @@ REASONS: Final = ("cause", "site", "place", BOUND)
 MIN_SAVING: Final = 0.1
 SURE_SAVING: Final = 0.2
 USUAL_PART_OF_BOUND: Final = 0.5  # no single change removes all that a limit of the machine costs
-# A finding that says where time goes follows one that explains at least this part of it; one about a limit of the machine, which
-# no single change removes, a smaller part. An uncertain (low) one does not explain a serious one.
+# A finding that says where time goes follows one of at least this part of its size that explains it; one about a limit of the
+# machine, which no single change removes, one of a smaller part. An uncertain (low) one does not explain a serious one.
 MIN_PART_OF_PLACE: Final = 0.5
 MIN_PART_OF_BOUND: Final = 0.25
+# A cause explains a place if this part of what the place saves goes with it. Others stand in the order of their savings.
+MIN_EXPLAINED_PART: Final = 0.3
 # A finding that adds less to the explained share does not need attention of its own.
 MIN_ADDED_SHARE: Final = 0.03
 # Neither does one of which earlier findings explain more than this part, unless much of the step is left.
@@ -71,7 +73,7 @@ def rank(
         while remaining := [finding for finding in remaining if id(finding) not in placed]:
             repaired = [finding for finding in ordered if finding.saving is not None]
             amounts = _amounts(remaining, account, savings, repaired)
-            i = _cause_of(_largest(remaining, amounts), remaining, levels)
+            i = _cause_of(_largest(remaining, amounts), remaining, levels, savings, repaired)
             finding, added, parts = remaining[i], amounts[i], [remaining[i]]
             if savings is not None:
                 others = [item for item in with_claims if id(item) not in placed and item is not finding]
@@ -148,22 +150,40 @@ def _is_claimed(finding: Finding, savings: StepSavings | None, repaired: Sequenc
     return savings is not None and savings.claimed_share(finding, repaired) >= MAX_EXPLAINED_PART
 
 
-def _cause_of(i: int, findings: Sequence[Finding], levels: Mapping[str, int]) -> int:
+def _cause_of(
+    i: int,
+    findings: Sequence[Finding],
+    levels: Mapping[str, int],
+    savings: StepSavings | None,
+    repaired: Sequence[Finding],
+) -> int:
     """Return the index of the finding that says why finding `i` holds, or more exactly where; `i` if none does."""
     while True:
         place = findings[i]
         is_bound = levels.get(place.rule, 0) == REASONS.index(BOUND)
-        least = (MIN_PART_OF_BOUND if is_bound else MIN_PART_OF_PLACE) * _size(place)
+        least = MIN_PART_OF_BOUND if is_bound else MIN_PART_OF_PLACE
         causes = [
             j
             for j, finding in enumerate(findings)
             if levels.get(finding.rule, len(REASONS)) < levels.get(place.rule, 0)
-            and (_size(finding) >= least or (is_bound and finding.severity in SERIOUS))
             and not (finding.severity == "low" and place.severity in SERIOUS)
+            and (_size(finding) >= least * _size(place) or (is_bound and finding.severity in SERIOUS))
+            and (is_bound or _explained_part(place, finding, savings, repaired) >= MIN_EXPLAINED_PART)
         ]
         if not causes:
             return i
         i = causes[_largest([findings[j] for j in causes], [_size(findings[j]) for j in causes])]
+
+
+def _explained_part(place: Finding, cause: Finding, savings: StepSavings | None, repaired: Sequence[Finding]) -> float:
+    """Return the part of what `place` saves that is gone once `cause` is repaired as well, or of its work that `cause` names.
+
+    All of it where nothing is replayed.
+    """
+    if savings is None or place.saving is None or cause.saving is None:
+        return 1.0
+    (alone,), (left,) = (savings.shares([place], gone) for gone in (repaired, [*repaired, cause]))
+    return max(savings.claimed_share(place, [cause]), 1.0 - left / alone if alone > 0.0 else 1.0)
 
 
 def _size(finding: Finding) -> float:

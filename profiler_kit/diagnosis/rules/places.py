@@ -18,7 +18,6 @@ from profiler_kit.diagnosis.work_sites import (
     site_text,
     sites_sentence,
 )
-from profiler_kit.records.families import is_product_family
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import WorkSite
 from profiler_kit.units import percent
@@ -46,7 +45,6 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
     return StepPart(
         share=saving,
         share_name="saving without it",
-        most="low" if _may_be_needed(site, step) else "high",
         title=capitalize(f"{kind}{site_text(site)} costs {percent(saving)} of the step{operators_text(site)}"),
         sentences=(
             "A replay of the step with one operation for all rounds is that much shorter."
@@ -63,16 +61,12 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
     )
 
 
-def _may_be_needed(site: WorkSite, step: StepWork) -> bool:
-    """Return whether a place is a network that runs without gradients, as a teacher does, below a large part of the step."""
-    families = {operator.name: operator.family for operator in step.trace.operators}
-    computes = any(is_product_family(families.get(name, "")) for name in site.operators)
-    return not site.has_gradient and computes and site.saving.median < LARGE_SAVING
-
-
 def _general_advice(site: WorkSite) -> str:
     if not site.has_gradient:
-        return "Reuse results of the training's own forward pass, for metrics as well. Do the rest less often or before the loop."
+        return (
+            "Reuse results of the training's own forward pass, for metrics as well. Do the rest less often or before the loop. What "
+            "the training needs, such as the outputs of a teacher, has to stay."
+        )
     if not site.launches:
         return (
             "It computes on the CPU. Do it on the device, with tensors that are created there, or once before the loop."
@@ -190,8 +184,7 @@ A function that the loop of a training step calls itself counts with all
 that it calls, unless that has a backward pass: an evaluation, a teacher, an average of the weights. Work of backward belongs to
 the place of its forward operator. Of work that has to be done, products stay, and of three or more launches in a row the
 longest.
-Such a place ranks as if it saved half, after a call that goes as a whole. A network that runs without gradients may be needed,
-as a teacher is: all work without a backward pass is `low` up to {limit_percent(LARGE_SAVING)} if it has products.
+Such a place ranks as if it saved half, after a call that goes as a whole.
 Places with more than {limit_percent(MAX_PRODUCT_SHARE)} of their time in convolutions, matrix
 products, attention or recurrent layers (in a training step, only those with a backward pass) do not count, nor those with more
 than {limit_percent(MAX_LAUNCH_SHARE)} of all device work, nor data loading and the optimizer, which have rules of their own. The
