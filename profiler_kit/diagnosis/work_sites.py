@@ -30,10 +30,11 @@ MAX_LISTED_OPERATORS: Final = 4
 def removable_sites(sites: Sequence[WorkSite], least: float) -> list[WorkSite]:
     """Return the places that are not the model's purpose and save at least the share `least`, largest saving first.
 
+    A row of operators in several places is a part of a layer: other findings say why it takes time.
     Of places that save about the same, a function comes first. An operator, or all work without a backward pass,
     is left out if a single function or loop saves most of the same.
     """
-    removable = [site for site in sites if _is_removable(site)]
+    removable = [site for site in sites if _is_removable(site) and not (site.row and site.rounds > 1.0)]
     exact = max((site.saving.median for site in removable if _is_exact(site)), default=0.0)
     named = [site for site in removable if _is_exact(site) or exact < MIN_EXACT_PART * site.saving.median]
     named.sort(key=lambda site: (-round(_certain_saving(site), 2), not site.source, not site.call))
@@ -59,9 +60,8 @@ def _is_removable(site: WorkSite) -> bool:
     if site.loop:
         return site.phase not in OWN_RULES  # its first round stays
     is_step = site.launch_share > MAX_LAUNCH_SHARE or site.saving.median > MAX_SAVING
-    is_layer = bool(site.row) and site.rounds > 1.0  # a row in several places is a part of a layer
     has_own_rule = site.phase in OWN_RULES or site.repeated
-    if has_own_rule or is_step or is_layer or site.product_share > MAX_PRODUCT_SHARE:
+    if has_own_rule or is_step or site.product_share > MAX_PRODUCT_SHARE:
         return False
     if site.operator:
         return not site.launches or site.saving.median >= MIN_OPERATOR_SAVING

@@ -20,7 +20,7 @@ from profiler_kit.attribution.device_time import CAUSE_NUMBERS, device_timeline,
 from profiler_kit.attribution.host_activity import LONG_GAP_NS
 from profiler_kit.attribution.host_time import host_waits
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
-from profiler_kit.records.claims import WAITS, Claim
+from profiler_kit.records.claims import HOST_CAUSES, WAITS, Claim
 from profiler_kit.records.counts import TRACE_PHASES
 from profiler_kit.records.families import is_product_family
 from profiler_kit.records.traces import IDLE_CAUSES
@@ -42,7 +42,7 @@ _TRANSFER: Final = PHASE_NUMBERS["transfer"]  # a wait for the copy of a batch i
 
 
 class Change(NamedTuple):
-    """A change of the step: the parts that it affects, and the share of the traced step that goes."""
+    """A change of the step: the parts that it affects, and the share of the step without the profiler that goes."""
 
     claims: tuple[Claim, ...]
     share: float
@@ -98,6 +98,19 @@ class StepModel:
         """The time of all steps without the profiler, for its usual, least and largest cost."""
         return tuple(replay.total_ns for replay in simulate_all(self.untraced))
 
+    @cached_property
+    def _untraced_span_ns(self) -> float:
+        """The idle and the busy time without the profiler, of which findings state shares: its cost was idle time."""
+        host_ns = float(sum(self.idle_ns[CAUSE_NUMBERS[cause]] for cause in HOST_CAUSES))
+        untraced_ns = self.span_ns * self.steps_ns[USUAL] / max(simulate(self.traced).total_ns, 1)
+        return max(self.span_ns - host_ns, min(self.span_ns, untraced_ns))
+
+    @cached_property
+    def _untraced_idle_part(self) -> float:
+        """The part of the idle time of the host that is left without the profiler."""
+        host_ns = float(sum(self.idle_ns[CAUSE_NUMBERS[cause]] for cause in HOST_CAUSES))
+        return 1.0 - (self.span_ns - self._untraced_span_ns) / host_ns if host_ns else 1.0
+
     def saving(self, change: Change, after: Sequence[Change] = ()) -> float:
         """Return the share of the step that `change` takes with it, once `after` is gone."""
         return self.savings_after([change], after)[0]
@@ -143,10 +156,10 @@ class StepModel:
                 graph = self._without_place(graph, self.labels.places.place(claim.kind, claim.name))
             return graph if WAITS not in change.claims else self._without_waits(graph)
         device, idle_ns = self.claimed_work(change.claims), self._claimed_idle(change.claims)
-        claimed_ns = float(self.labels.busy_ns[device].sum()) + float(idle_ns.sum())
+        claimed_ns = float(self.labels.busy_ns[device].sum()) + self._untraced_idle_part * float(idle_ns.sum())
         if claimed_ns <= 0:
             return graph
-        part = min(1.0, change.share * self.span_ns / claimed_ns)
+        part = min(1.0, change.share * self._untraced_span_ns / claimed_ns)
         graph = self._less_host_work(graph, idle_ns * part)
         if WAITS in change.claims:
             graph = self._without_waits(graph)

@@ -103,14 +103,10 @@ def test_the_largest_loop_has_its_place_and_its_rounds() -> None:
     assert texts(around.claims) == ("site:function:train.py(3): clip",), "of about the same, the function"
 
 
-@pytest.mark.parametrize(("saving", "severity"), [(0.39, "low"), (0.41, "high")])
-def test_a_network_without_gradients_may_be_needed(saving: float, severity: str) -> None:
-    apart = site(saving, source="", has_gradient=False, operators=("aten::conv2d",))
-    convolution = TraceOperator(name="aten::conv2d", family="conv", calls=3, kernel_ns=9, host_self_ns=9)
-    step = trace(sites=(apart,), operators=(convolution,))
-    assert [f.severity for f in COSTLY_PLACE.findings(traces(step))] == [severity]
-    (metrics,) = findings(replace(apart, operators=("aten::sort",)))
-    assert metrics.severity == ("medium" if saving < 0.4 else "high")
+def test_whether_a_network_without_gradients_is_needed_is_a_matter_of_words() -> None:
+    (apart,) = findings(site(0.39, source="", has_gradient=False, operators=("aten::conv2d",)))
+    assert apart.severity == "medium"
+    assert "the outputs of a teacher" in apart.advice
 
 
 def test_a_call_that_goes_as_a_whole_precedes_work_that_has_to_be_done() -> None:

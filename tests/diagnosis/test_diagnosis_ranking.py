@@ -247,18 +247,23 @@ def test_a_sure_saving_of_a_cause_is_not_minor() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "saving", "first"),
+    ("place", "saving", "overlap", "first"),
     [
-        ("python", 0.4, "copies"),  # it explains half of the place
-        ("python", 0.2, "python"),
-        ("launches", 0.2, "copies"),  # what limits the machine follows all that is serious
-        ("launches", 0.05, "launches"),
+        ("python", 0.4, 0.5, "copies"),  # it explains half of the place
+        ("python", 0.4, 0.2, "python"),  # most of the place is something else
+        ("python", 0.2, 0.5, "python"),
+        ("launches", 0.2, 0.0, "copies"),  # what limits the machine follows all that is serious
+        ("launches", 0.05, 0.0, "launches"),
     ],
 )
-def test_a_cause_precedes_the_place_of_which_it_explains_a_part(place: str, saving: float, first: str) -> None:
+def test_a_cause_precedes_the_place_of_which_it_explains_a_part(
+    place: str, saving: float, overlap: float, first: str
+) -> None:
     findings = [finding(place, 0.1, "idle:python", severity="high"), finding("copies", 0.3, "busy:kernel:add")]
     savings = {place: (0.5, 0.6, 0.7), "copies": (saving, saving, saving)}
-    assert replayed(findings, savings=savings)[0][0] == first
+    assert replayed(findings, savings=savings, overlaps={("copies", place): overlap})[0][0] == first
+    claimed = {place: 0.4} if overlap >= 0.3 else {}  # or most of its work is that of the cause
+    assert replayed(findings, savings=savings, claimed=claimed)[0][0] == first
 
 
 def test_a_place_that_causes_explain_is_low() -> None:

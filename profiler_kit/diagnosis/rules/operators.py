@@ -114,10 +114,7 @@ def _embedding_gradients(report: Report | TraceReport, work: StepWork) -> StepPa
         code="torch.nn.Embedding(rows, features, sparse=True)",
         measures=(("backward of embeddings", backward_ns, "ns"), ("time of the optimizer", optimizer_ns or None, "ns")),
         paths=paths,
-        # Kernels have no phase, so their claims would count again what the optimizer's phase contains.
-        claims=phase_claims("optimizer", "backward")
-        if optimizer_ns and "backward" in work.phase_ns
-        else (*(phase_claims("optimizer") if optimizer_ns else ()), *work_claims(work, (*kernels, *fills))),
+        claims=(*(phase_claims("optimizer") if optimizer_ns else ()), *work_claims(work, (*kernels, *fills))),
     )
 
 

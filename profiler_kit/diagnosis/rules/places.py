@@ -64,8 +64,8 @@ def _largest_site(report: Report | TraceReport, step: StepWork) -> StepPart | No
 def _general_advice(site: WorkSite) -> str:
     if not site.has_gradient:
         return (
-            "Reuse results of the training's own forward pass, for metrics as well. Do the rest less often or before the loop. What "
-            "the training needs, such as the outputs of a teacher, has to stay."
+            "Reuse results of the training's own forward pass, for metrics as well. Do the rest less often or before the loop. "
+            "What the training needs, such as the outputs of a teacher, has to stay."
         )
     if not site.launches:
         return (

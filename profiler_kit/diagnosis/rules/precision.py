@@ -80,13 +80,16 @@ _ATTENTION_ADVICE: Final = advise(
 def _convolution_ns(step: StepWork, kernels: Sequence[Work]) -> int:
     """The time of those `kernels` that compute convolutions.
 
-    A convolution also runs as a matrix product or an FFT, with kernels that are named so: what no operator of products launched.
+    A convolution also runs as a matrix product or an FFT, with kernels that are named so: what no operator of products launched,
+    at most the time of the operators of convolutions. Kernels without a launch in the trace have no operator.
     """
     named_ns = total_ns(kernel for kernel in kernels if is_convolution(kernel.family))
     if not step.operators:
         return named_ns
+    convolutions = step.select(lambda operator: operator.family == "conv", operators=True)
     products = step.select(lambda operator: operator.family != "conv" and is_product(operator), operators=True)
-    return named_ns + max(0, total_ns(kernels) - named_ns - total_ns(products))
+    other_ns = total_ns(kernels) - named_ns - total_ns(products)
+    return named_ns + max(0, min(other_ns, total_ns(convolutions) - named_ns))
 
 
 def _convolution_part(convolution_ns: int) -> str:
