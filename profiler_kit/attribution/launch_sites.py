@@ -24,7 +24,8 @@ MAX_LEVELS: Final = 32  # of calls of the user's own code around a launch
 class Site(NamedTuple):
     """A place that launches work. `source`: the user's function, as ``train.py(12): step``; "" where no stacks are recorded.
 
-    Work of backward has the place of its forward operator. `operator`: the outermost operator, or the node of autograd. `call`:
+    Work of backward has the place of its forward operator. `operator`: the outermost one, or the node of autograd of an unknown
+    one. `call`:
     the user's function around it that the loop calls itself. `has_backward`: the work is a part of backward, or has one.
     """
 
@@ -51,8 +52,8 @@ def launch_sites(attribution: Attribution, events: Ids, launches: Ids) -> Sites:
     outer_operator = outermost_enclosing(host.parent, host.operator)
     outermost = outer_operator[at]
     node = host.node[at]
-    operator_of = np.where(node != NONE, node, outermost)
     forward = attribution.forward_of(node)
+    operator_of = np.where(node != NONE, np.where(forward != NONE, outer_operator[forward], node), outermost)
     chain = _chain(attribution, np.where(forward != NONE, forward, at).astype(np.int32))
     names = np.append(table.name[host.rows], np.int32(NONE))
     loops = _loops(attribution, np.unique(names[np.concatenate(chain)]), launches[launches != NONE])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -110,7 +111,7 @@ def _sync_waits(report: Report | TraceReport, step: StepWork) -> StepPart | None
             ("idle time because of waits", ns, "ns"),
             *(((f"wait in {longest.name}", longest.wait_ns, "ns"),) if longest is not None else ()),
         ),
-        claims=(WAITS, *_reading_operators(waits)),
+        claims=(WAITS, *_removed_operators(step, waits)),
     )
 
 
@@ -153,9 +154,13 @@ def _sync_advice(longest: SyncWait | None, facts: Facts) -> Advice:
     return advise(sentences.format(keep=": {code}" if code else "", rarely=rarely, code="{code}"), code)
 
 
-def _reading_operators(waits: Iterable[SyncWait]) -> tuple[Claim, ...]:
-    """Return claims on the operators that do nothing but read a number: they go with their waits."""
-    names = {wait.name for wait in waits if wait.name in _READS}
+def _removed_operators(step: StepWork, waits: Iterable[SyncWait]) -> tuple[Claim, ...]:
+    """Return claims on the operators that go with their waits: they only read a number, or mostly make a size of values."""
+    calls = Counter(
+        wait.name for wait in waits if _SOURCES.get(wait.name) is _SIZE_DEPENDS_ON_VALUES for _ in range(wait.calls)
+    )
+    sized = [item.name for item in step.operators if 0 < item.calls <= 2 * calls[item.name]]
+    names = {*(wait.name for wait in waits if wait.name in _READS), *sized}
     return tuple(Claim("site", "operator", name) for name in sorted(names))
 
 
