@@ -8,8 +8,6 @@ from typing import Final, NamedTuple
 from profiler_kit.diagnosis.step_work import StepWork, Work, total_calls, total_ns
 from profiler_kit.records.families import is_product_family
 
-# "Memcpy HtoD (Pageable -> Device)", and "CopyHostToDevice" on ROCm.
-_HOST_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)
 _TO_DEVICE: Final = re.compile(r"\AMemcpy HtoD|\ACopyHostToDevice", re.IGNORECASE)
 _HALF: Final = ("f16", "bf16")
 # cuBLAS's kernels for 16 bits on Hopper and later do not name the type otherwise.
@@ -50,11 +48,6 @@ def is_fill(work: Work) -> bool:
 def is_conversion(work: Work) -> bool:
     """Return whether the kernel `work` copies a tensor to another data type."""
     return _CONVERSION_KERNEL.search(work.name) is not None
-
-
-def is_host_copy(name: str) -> bool:
-    """Return whether the device work `name` copies between host and device."""
-    return _HOST_COPY.match(name) is not None
 
 
 def copies_to_device(name: str) -> bool:

@@ -25,6 +25,7 @@ Kind = Literal[
     "row",
     "repeated",
     "gradient",
+    "cpu",
 ]
 
 POOLS: Final[tuple[Pool, ...]] = get_args(Pool)

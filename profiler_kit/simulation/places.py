@@ -19,6 +19,7 @@ from profiler_kit.attribution.launch_sites import Site, launch_sites
 from profiler_kit.attribution.operator_loops import MAX_PERIOD, Loops, operator_loops
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
 from profiler_kit.records.counts import PSEUDO_PATHS
+from profiler_kit.simulation.cpu_work import cpu_work
 from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Bytes, Graph, Ids, Ints, Mask
 from profiler_kit.simulation.host_pieces import HostPieces, host_pieces
@@ -38,6 +39,7 @@ _COMPUTING_PHASES: Final = (
     "loss",
     "other",
 )  # the others prepare data, communicate, and use or compute gradients
+CPU: Final = "cpu"  # the place of all work on the CPU
 MIN_ROW: Final = 3  # launches; two operations between the products of a network are its activations and its sums
 
 
@@ -113,8 +115,8 @@ class Places:
         return Place(nodes, gone, left_ns, host_ns.astype(np.int64))
 
     def _kept(self, kind: str, nodes: Mask) -> Mask:
-        """Return which device work of a place stays: the first round of a loop, nothing of repeated work, or what has to."""
-        if kind in ("loop", "repeated"):
+        """Return which device work of a place stays: the first round of a loop, nothing of what is in vain, or what has to."""
+        if kind in ("loop", "repeated", CPU):
             return nodes & self.graph.is_device & (self.is_first if kind == "loop" else False)
         return self._needed(nodes)
 
@@ -159,6 +161,8 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
     groupings["row"] = _rows(attribution, launch[graph.is_device], node_event, pieces.event, is_product)
     repeated = repeated_work(attribution, launch[graph.is_device], trains=trains)
     groupings["repeated"] = Grouping(REPEATED, repeated[node_event], repeated[pieces.event])
+    of_cpu = (np.where(mask, np.int32(0), np.int32(NONE)) for mask in cpu_work(attribution, trace, pieces))
+    groupings["cpu"] = Grouping((CPU,), *of_cpu)
     groupings["module"] = _modules(attribution, trace, node_event, pieces.event)
     groupings["loop"] = Grouping(
         [loop_name(loop.operators) for loop in loops.loops],

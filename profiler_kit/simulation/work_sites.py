@@ -12,7 +12,7 @@ from profiler_kit.attribution.result import phase_name
 from profiler_kit.records.counts import Phase
 from profiler_kit.records.traces import Saving, WorkSite
 from profiler_kit.simulation.graph import Bytes, Ids, Ints, Mask
-from profiler_kit.simulation.places import Places
+from profiler_kit.simulation.places import CPU, Places
 from profiler_kit.simulation.step_model import USUAL, StepModel
 from profiler_kit.traces.table import NONE
 
@@ -27,7 +27,7 @@ def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
     """Return the functions, operators, modules, loops and phases without which a step would save most."""
     places = model.labels.places
     # where nothing trains, a loop calls the model, and nothing else shows it
-    kinds = [kind for kind in places.groupings if kind != "call" or places.trains]
+    kinds = [kind for kind in places.groupings if kind != CPU and (kind != "call" or places.trains)]
     largest = [candidate for kind in kinds for candidate in _largest(model, kind)]
     rows = [places.place(kind, name) for kind, name, _, _ in largest]
     savings = [[saving] for saving in model.savings_without(rows)]

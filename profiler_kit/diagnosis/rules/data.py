@@ -13,11 +13,12 @@ from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent, plural
 from profiler_kit.diagnosis.rule import evidence_of
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
-from profiler_kit.diagnosis.work_groups import copies_to_device, is_host_copy
+from profiler_kit.diagnosis.work_groups import copies_to_device
 from profiler_kit.diagnosis.work_sites import site_text
 from profiler_kit.records.claims import idle_claims, kernel_claims, phase_claims
 from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary, WorkSite
+from profiler_kit.traces.kernels import is_host_copy
 from profiler_kit.units import percent, text
 
 # A loader that keeps up delivers its batch in a few percent of the step.

@@ -23,7 +23,7 @@ from profiler_kit.diagnosis.idle_time import (
 from profiler_kit.diagnosis.phrases import Advice, advise, limit_percent
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, idle_steps
-from profiler_kit.records.claims import idle_claims, long_claims
+from profiler_kit.records.claims import Claim, idle_claims, long_claims
 from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.records.traces import HostActivity
 from profiler_kit.units import percent, text
@@ -224,7 +224,7 @@ def _cpu_operators(report: Report | TraceReport, step: StepWork) -> StepPart | N
         f"operator has no implementation for the device, replace it, or move this work: {step.facts.elsewhere()}.",
         code="x = torch.tensor(data, device=device)",
         measures=(("idle time in operators on the CPU", ns, "ns"),),
-        claims=long_claims("op dispatch"),
+        claims=(Claim("site", "cpu", "cpu"), *long_claims("op dispatch")),
     )
 
 

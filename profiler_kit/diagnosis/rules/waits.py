@@ -155,10 +155,15 @@ def _sync_advice(longest: SyncWait | None, facts: Facts) -> Advice:
 
 
 def _removed_operators(step: StepWork, waits: Iterable[SyncWait]) -> tuple[Claim, ...]:
-    """Return claims on the operators that go with their waits: they only read a number, or mostly make a size of values."""
-    calls = Counter(
-        wait.name for wait in waits if _SOURCES.get(wait.name) is _SIZE_DEPENDS_ON_VALUES for _ in range(wait.calls)
-    )
+    """Return claims on the operators that go with their waits: they only read a number, or mostly make a size of values.
+
+    Those of a loop go with the loop, which is a place of its own.
+    """
+    in_loops = {name for site in step.trace.sites for name in site.loop.split(", ")}
+    calls: Counter[str] = Counter()
+    for wait in waits:
+        if _SOURCES.get(wait.name) is _SIZE_DEPENDS_ON_VALUES and wait.name not in in_loops:
+            calls[wait.name] += wait.calls
     sized = [item.name for item in step.operators if 0 < item.calls <= 2 * calls[item.name]]
     names = {*(wait.name for wait in waits if wait.name in _READS), *sized}
     return tuple(Claim("site", "operator", name) for name in sorted(names))
