@@ -12,11 +12,10 @@ from profiler_kit.diagnosis.account import Account, Cell, step_account
 from profiler_kit.diagnosis.step_work import all_steps, step_works
 from profiler_kit.diagnosis.timing import kernels_of
 from profiler_kit.diagnosis.work_groups import MEMORY_FAMILIES, is_product, short_operators
-from profiler_kit.records.families import is_product_family
+from profiler_kit.records.families import is_host_copy, is_product_family
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.traces import TraceKernel
 from profiler_kit.records.verdict import Bound
-from profiler_kit.traces.kernels import is_host_copy
 
 # From this share of the busy time on, one kind of kernels decides its length.
 MIN_KIND_SHARE: Final = 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -165,3 +166,12 @@ def is_contraction(family: str) -> bool:
 def is_product_family(family: str) -> bool:
     """Return whether `family` multiplies and accumulates: contractions, attention, recurrent layers."""
     return is_contraction(family) or family.startswith(("attention", "rnn"))
+
+
+# "Memcpy HtoD (Pageable -> Device)", and "CopyHostToDevice" on ROCm.
+_HOST_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)
+
+
+def is_host_copy(name: str) -> bool:
+    """Return whether the device work `name` copies between host and device."""
+    return _HOST_COPY.match(name) is not None

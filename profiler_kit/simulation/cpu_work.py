@@ -8,10 +8,10 @@ import numpy as np
 
 from profiler_kit.attribution.events import outermost_enclosing
 from profiler_kit.attribution.result import PHASE_NUMBERS, Attribution
+from profiler_kit.records.families import is_host_copy
 from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import Ids, Mask
 from profiler_kit.simulation.host_pieces import HostPieces
-from profiler_kit.traces.kernels import is_host_copy
 from profiler_kit.traces.table import NONE, Kind
 
 # The dispatch of an operator takes microseconds. One that calls no driver and takes longer computes on the CPU.
@@ -45,11 +45,11 @@ def cpu_work(attribution: Attribution, trace: TraceGraph, pieces: HostPieces) ->
         ended = np.cumsum(launches_other[nodes])
         stretch[nodes] = (ended - launches_other[nodes]) * (graph.lane.max() + 1) + lane
     inside = np.isin(stretch, stretch[pieces.node[computes]]) & ~graph.is_device
-    nodes = inside & ~launches_other
-    is_piece = computes | (nodes & launches)[pieces.node]
+    members = inside & ~launches_other
+    is_piece = computes | (members & launches)[pieces.node]
     launched = graph.is_device & is_copy & (graph.launch != NONE)
-    nodes[launched] = inside[graph.launch[launched]]
-    return nodes, is_piece
+    members[launched] = inside[graph.launch[launched]]
+    return members, is_piece
 
 
 def _launching(launch: Ids, count: int) -> Mask:

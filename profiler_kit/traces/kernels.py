@@ -54,15 +54,6 @@ def _first(table: tuple[_Row, ...], name: str) -> str | None:
 
 # ---- device kernels
 
-# "Memcpy HtoD (Pageable -> Device)", and "CopyHostToDevice" on ROCm.
-_HOST_COPY: Final = re.compile(r"\AMemcpy (HtoD|DtoH)|\ACopy(HostToDevice|DeviceToHost)", re.IGNORECASE)
-
-
-def is_host_copy(name: str) -> bool:
-    """Return whether the device work `name` copies between host and device."""
-    return _HOST_COPY.match(name) is not None
-
-
 _FAMILIES: Final = _table(
     # The profiler's own names of copies and fills: "Memcpy HtoD (Pageable -> Device)", "Memset (Device)".
     ("memcpy/memset", r"\A(Memcpy|Memset)|\[CUDA mem|\ACopy(Host|Device)To|\AFillBuffer"),

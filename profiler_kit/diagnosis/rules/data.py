@@ -16,9 +16,9 @@ from profiler_kit.diagnosis.step_work import StepWork, idle_steps
 from profiler_kit.diagnosis.work_groups import copies_to_device
 from profiler_kit.diagnosis.work_sites import site_text
 from profiler_kit.records.claims import idle_claims, kernel_claims, phase_claims
+from profiler_kit.records.families import is_host_copy
 from profiler_kit.records.report import Evidence, Report, TraceReport
 from profiler_kit.records.traces import TraceKernel, TraceSummary, WorkSite
-from profiler_kit.traces.kernels import is_host_copy
 from profiler_kit.units import percent, text
 
 # A loader that keeps up delivers its batch in a few percent of the step.

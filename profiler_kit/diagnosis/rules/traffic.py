@@ -24,10 +24,9 @@ from profiler_kit.diagnosis.work_groups import (
     pointwise_ns,
 )
 from profiler_kit.records.claims import Claim, kernel_claims, module_claims
-from profiler_kit.records.families import LAYOUT, family_name
+from profiler_kit.records.families import LAYOUT, family_name, is_host_copy
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.records.roofline import LayerBound, Roofline
-from profiler_kit.traces.kernels import is_host_copy
 from profiler_kit.units import percent, text
 
 # A network with one activation for each layer has about one pointwise operation for each product. Three and more are a chain.
