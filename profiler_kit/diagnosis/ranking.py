@@ -30,11 +30,10 @@ REASONS: Final = ("cause", "site", "place", BOUND)
 MIN_SAVING: Final = 0.1
 SURE_SAVING: Final = 0.2
 USUAL_PART_OF_BOUND: Final = 0.5  # no single change removes all that a limit of the machine costs
-# A finding that says where time goes follows one of at least this part of its size that explains it; one about a limit of the
-# machine, which no single change removes, one of a smaller part. An uncertain (low) one does not explain a serious one.
-MIN_PART_OF_PLACE: Final = 0.5
+# A finding about a limit of the machine, which no single change removes, follows one of at least this part of its size. An
+# uncertain (low) one does not explain a serious one.
 MIN_PART_OF_BOUND: Final = 0.25
-# A cause explains a place if this part of what the place saves goes with it. Others stand in the order of their savings.
+# A finding that says where time goes follows one with which this part of its saving goes.
 MIN_EXPLAINED_PART: Final = 0.3
 # A finding that adds less to the explained share does not need attention of its own.
 MIN_ADDED_SHARE: Final = 0.03
@@ -161,14 +160,16 @@ def _cause_of(
     while True:
         place = findings[i]
         is_bound = levels.get(place.rule, 0) == REASONS.index(BOUND)
-        least = MIN_PART_OF_BOUND if is_bound else MIN_PART_OF_PLACE
         causes = [
             j
             for j, finding in enumerate(findings)
             if levels.get(finding.rule, len(REASONS)) < levels.get(place.rule, 0)
             and not (finding.severity == "low" and place.severity in SERIOUS)
-            and (_size(finding) >= least * _size(place) or (is_bound and finding.severity in SERIOUS))
-            and (is_bound or _explained_part(place, finding, savings, repaired) >= MIN_EXPLAINED_PART)
+            and (
+                finding.severity in SERIOUS or _size(finding) >= MIN_PART_OF_BOUND * _size(place)
+                if is_bound
+                else _explained_part(place, finding, savings, repaired) >= MIN_EXPLAINED_PART
+            )
         ]
         if not causes:
             return i
@@ -178,10 +179,10 @@ def _cause_of(
 def _explained_part(place: Finding, cause: Finding, savings: StepSavings | None, repaired: Sequence[Finding]) -> float:
     """Return the part of what `place` saves that is gone once `cause` is repaired as well, or of its work that `cause` names.
 
-    All of it where nothing is replayed.
+    Where nothing is replayed, both are taken for the same, as far as the smaller one reaches.
     """
     if savings is None or place.saving is None or cause.saving is None:
-        return 1.0
+        return _size(cause) / _size(place) if _size(place) else 1.0
     (alone,), (left,) = (savings.shares([place], gone) for gone in (repaired, [*repaired, cause]))
     return max(savings.claimed_share(place, [cause]), 1.0 - left / alone if alone > 0.0 else 1.0)
 

@@ -25,6 +25,7 @@ Kind = Literal[
     "row",
     "repeated",
     "gradient",
+    "core",
     "cpu",
 ]
 

@@ -74,9 +74,9 @@ class Places:
     """The places of the steps of a trace.
 
     `sites`: of launches and host work. `step_functions`: functions that are the step itself. `site`: the number of each node's
-    site. `trains`: a step has a backward pass. `stays`: device work that no change may take out. `joins`: device work that
-    may share a launch with that beside it. `is_first`, `is_first_piece`: nodes and pieces in the first round of a loop.
-    `piece_site`, `piece_phase`: the site and the phase of each piece of host work.
+    site. `trains`: a step has a backward pass. `stays`: device work that no change may take out. `joins`: device work that may
+    share a launch with that beside it. `is_product`: device work that is a product. `is_first`, `is_first_piece`: nodes and
+    pieces in the first round of a loop. `piece_site`, `piece_phase`: the site and the phase of each piece of host work.
     """
 
     graph: Graph
@@ -87,6 +87,7 @@ class Places:
     trains: bool
     stays: Mask
     joins: Mask
+    is_product: Mask
     groupings: Mapping[str, Grouping]
     pieces: HostPieces
     piece_phase: Bytes
@@ -116,8 +117,9 @@ class Places:
 
     def _kept(self, kind: str, nodes: Mask) -> Mask:
         """Return which device work of a place stays: the first round of a loop, nothing of what is in vain, or what has to."""
-        if kind in ("loop", "repeated", CPU):
-            return nodes & self.graph.is_device & (self.is_first if kind == "loop" else False)
+        if kind in ("loop", "repeated", "core", CPU):
+            stays = {"loop": self.is_first, "core": self.is_product}.get(kind, np.bool_(False))
+            return nodes & self.graph.is_device & stays
         return self._needed(nodes)
 
     def _needed(self, nodes: Mask) -> Mask:
@@ -158,7 +160,9 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
     groupings["gradient"] = Grouping(
         ["none" if trains and _is_apart(item) else "" for item in sites.sites], site, piece_site
     )
-    groupings["row"] = _rows(attribution, launch[graph.is_device], node_event, pieces.event, is_product)
+    groupings["row"], groupings["core"] = _rows(
+        attribution, launch[graph.is_device], node_event, pieces.event, is_product
+    )
     repeated = repeated_work(attribution, launch[graph.is_device], trains=trains)
     groupings["repeated"] = Grouping(REPEATED, repeated[node_event], repeated[pieces.event])
     of_cpu = (np.where(mask, np.int32(0), np.int32(NONE)) for mask in cpu_work(attribution, trace, pieces))
@@ -179,6 +183,7 @@ def places_of(attribution: Attribution, trace: TraceGraph, is_product: Mask) -> 
         trains=trains,
         stays=stays & is_product,
         joins=stays & ~is_product,
+        is_product=is_product,
         groupings=groupings,
         pieces=pieces,
         piece_phase=np.append(attribution.host.phase, np.int8(NONE))[pieces.event],
@@ -210,8 +215,10 @@ def _modules(attribution: Attribution, trace: TraceGraph, node_event: Ids, piece
     return Grouping(names, node, of_host[piece_event])
 
 
-def _rows(attribution: Attribution, launches: Ids, node_event: Ids, piece_event: Ids, is_product: Mask) -> Grouping:
-    """Return the rows of operators between two products. Equal rows, as of layers, are one place.
+def _rows(
+    attribution: Attribution, launches: Ids, node_event: Ids, piece_event: Ids, is_product: Mask
+) -> tuple[Grouping, Grouping]:
+    """Return the rows of operators between two products, without and with the products. Equal rows, as of layers, are one place.
 
     Work of backward belongs to the row of its forward operator.
     """
@@ -222,24 +229,30 @@ def _rows(attribution: Attribution, launches: Ids, node_event: Ids, piece_event:
     products = outermost[node_event[is_product & (node_event != NONE)]]
     with_backward = outermost[attribution.node_forward[attribution.node_forward != NONE]]
     rows: defaultdict[tuple[int, ...], list[Ids]] = defaultdict(list)
-    for row in _between(attribution, at, products):
+    around: defaultdict[tuple[int, ...], list[Ids]] = defaultdict(list)
+    for row, ends in _between(attribution, at, products):
         if len(with_backward):  # the work after the last operator with a backward pass is a place of its own
             last = np.flatnonzero(np.isin(row, with_backward))
             row = row[: int(last[-1]) + 1 if len(last) else 0]
         rows[tuple(names[row].tolist())].append(row)
+        around[tuple(names[row].tolist())].append(ends)
     steps = max(len(np.unique(host.step[at])), 1)
     keys = [key for key in rows if MIN_ROW <= len(key) <= MAX_PERIOD]
-    number = np.full(len(host.rows) + 1, NONE, np.int32)
+    number = np.full((2, len(host.rows) + 1), NONE, np.int32)
     for index, key in enumerate(keys):
-        number[np.concatenate(rows[key])] = index
+        number[:, np.concatenate(rows[key])] = index
+        number[1, np.concatenate(around[key])] = index
     forward = np.append(np.where(host.node != NONE, attribution.forward_of(host.node), np.arange(len(host.rows))), NONE)
-    of_event = number[outermost[forward]]
     texts = [loop_name([attribution.table.names[i] for i in key]) for key in keys]
-    return Grouping(texts, of_event[node_event], of_event[piece_event], [len(rows[key]) / steps for key in keys])
+    rounds = [len(rows[key]) / steps for key in keys]
+    without, with_products = (
+        Grouping(texts, of[node_event], of[piece_event], rounds) for of in number[:, outermost[forward]]
+    )
+    return without, with_products
 
 
-def _between(attribution: Attribution, operators: Ids, products: Ids) -> Iterator[Ids]:
-    """Yield the operators between two products of the same thread and step."""
+def _between(attribution: Attribution, operators: Ids, products: Ids) -> Iterator[tuple[Ids, Ids]]:
+    """Yield the operators between two products of the same thread and step, and the products before and after them."""
     host = attribution.host
     for thread in np.unique(host.thread[operators]).tolist():
         mine = operators[host.thread[operators] == thread]
@@ -247,7 +260,8 @@ def _between(attribution: Attribution, operators: Ids, products: Ids) -> Iterato
         for row in np.split(
             np.arange(len(mine)), np.flatnonzero(is_product | (np.diff(host.step[mine], prepend=NONE) != 0))
         ):
-            yield mine[row[~is_product[row]]]
+            ends = np.intersect1d(np.append(row[:1], row[-1:] + 1), np.flatnonzero(is_product))
+            yield mine[row[~is_product[row]]], mine[ends]
 
 
 def _repeating(attribution: Attribution, loops: Loops, node_event: Ids, is_product: Mask) -> Loops:

@@ -8,7 +8,7 @@ waited for it. Claimed waits of the host go. The replay then decides what the st
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -26,7 +26,7 @@ from profiler_kit.records.families import is_product_family
 from profiler_kit.records.traces import IDLE_CAUSES
 from profiler_kit.simulation.changes import drop_waits, remove, remove_work, shorten
 from profiler_kit.simulation.from_trace import TraceGraph
-from profiler_kit.simulation.graph import Graph, Ids, Ints, Mask
+from profiler_kit.simulation.graph import NEVER_NS, Graph, Ids, Ints, Mask
 from profiler_kit.simulation.places import Place, Places, places_of
 from profiler_kit.simulation.profiler_cost import LEAST, MOST, ProfilerCost, without_profiler
 from profiler_kit.simulation.replay import simulate_all
@@ -237,15 +237,29 @@ def step_model(
     `factors`: the least and the largest cost, as parts of the usual one.
     """
     labels, idle_ns, span_ns = _labels(attribution, trace)
+    graph = _without_earlier_work(trace)
     return StepModel(
-        traced=trace.graph,
-        untraced=tuple(without_profiler(trace.graph, cost.scaled(factor)) for factor in (1.0, *factors)),
+        traced=graph,
+        untraced=tuple(without_profiler(graph, cost.scaled(factor)) for factor in (1.0, *factors)),
         labels=labels,
         idle_ns=idle_ns,
         span_ns=span_ns,
         lanes=_lane_names(attribution, trace),
         phase=_phases(attribution, trace),
     )
+
+
+def _without_earlier_work(trace: TraceGraph) -> Graph:
+    """Return the graph without device work of earlier steps, whose launches the trace does not have, at the start of a stream.
+
+    These steps do not repeat it, and no change shortens it.
+    """
+    graph, first_ns = trace.graph, np.full(int(trace.graph.lane.max(initial=0)) + 1, np.iinfo(np.int64).max)
+    launched = np.flatnonzero(graph.is_device & (graph.launch != NONE))
+    np.minimum.at(first_ns, graph.lane[launched], trace.begin_ns[launched])
+    earlier = graph.is_device & (graph.launch == NONE) & (trace.begin_ns < first_ns[graph.lane])
+    earlier &= first_ns[graph.lane] != np.iinfo(np.int64).max
+    return replace(remove_work(graph, np.flatnonzero(earlier)), ready_ns=np.where(earlier, NEVER_NS, graph.ready_ns))
 
 
 def _lane_names(attribution: Attribution, trace: TraceGraph) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def work_sites(model: StepModel) -> tuple[WorkSite, ...]:
     """Return the functions, operators, modules, loops and phases without which a step would save most."""
     places = model.labels.places
     # where nothing trains, a loop calls the model, and nothing else shows it
-    kinds = [kind for kind in places.groupings if kind != CPU and (kind != "call" or places.trains)]
+    kinds = [kind for kind in places.groupings if kind not in ("core", CPU) and (kind != "call" or places.trains)]
     largest = [candidate for kind in kinds for candidate in _largest(model, kind)]
     rows = [places.place(kind, name) for kind, name, _, _ in largest]
     savings = [[saving] for saving in model.savings_without(rows)]

@@ -251,7 +251,6 @@ def test_a_sure_saving_of_a_cause_is_not_minor() -> None:
     [
         ("python", 0.4, 0.5, "copies"),  # it explains half of the place
         ("python", 0.4, 0.2, "python"),  # most of the place is something else
-        ("python", 0.2, 0.5, "python"),
         ("launches", 0.2, 0.0, "copies"),  # what limits the machine follows all that is serious
         ("launches", 0.05, 0.0, "launches"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,13 +41,13 @@ def model(tmp_path: Path, events: list[Event]) -> StepModel:
     return step_model(attribution, trace_graph(attribution), FREE)
 
 
-def steps(rows: list[tuple[str, float, float, float, str]], count: int = 4) -> list[Event]:
+def steps(rows: list[tuple[str, float, float, float, str]], count: int = 4, behind_us: float = 0.0) -> list[Event]:
     """Four steps or more, which end on the host with their last operator. Each operator launches a kernel at its end.
 
     Rows: the operator, its start and end on the host, and the time and the name of its kernel, which runs after the kernel
     before it.
     """
-    events, free, number, length = [], 0.0, 0, max(row[2] for row in rows)
+    events, free, number, length = [], behind_us, 0, max(row[2] for row in rows)
     for i in range(count):
         begin = i * length
         events.append(mark(f"ProfilerStep#{i + 1}", begin, begin + length))
@@ -70,6 +71,23 @@ def test_device_work_is_saved_where_the_device_is_the_limit(tmp_path: Path) -> N
     assert step.saving(change(0.5, "busy:kernel:gemm")) == pytest.approx(0.5, abs=0.02)
     assert step.saving(change(0.25, "busy:kernel:gemm")) == pytest.approx(0.25, abs=0.02)
     assert step.saving(change(1.0, "busy")) > 0.9
+
+
+def test_work_of_steps_before_the_trace_is_no_part_of_a_step(tmp_path: Path) -> None:
+    """The device is 2 ms behind when the trace begins. Half of the work of each step saves half of it all the same."""
+    step = model(tmp_path, [*steps(DEVICE_BOUND, behind_us=2_000), kernel("gemm", 10, 2_010, 900)])
+    assert step.saving(change(0.5, "busy:kernel:elementwise_kernel")) == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_share_is_that_of_the_step_without_the_profiler(tmp_path: Path) -> None:
+    """The profiler takes most of the step. Three fifths of a kernel of the rest are no more than that, and its launch stays."""
+    attribution = attribute(table(tmp_path, steps(HOST_BOUND)))
+    trace = trace_graph(attribution)
+    step = step_model(attribution, trace, replace(FREE, operator_ns=400_000, kept_share=0.1))
+    kernel_share = 10 * STEP_US * 3 / step.steps_ns[0]
+    assert kernel_share > 0.018, "of the traced step it is 1 %"
+    assert step.saving(change(0.6 * kernel_share, "busy:kernel:elementwise_kernel")) == pytest.approx(0.0, abs=0.01)
+    assert step.saving(change(kernel_share, "busy:kernel:elementwise_kernel")) > 0.3, "all of it goes with its launch"
 
 
 def test_device_work_saves_its_launch_alone_where_the_host_is_the_limit(tmp_path: Path) -> None:
@@ -129,6 +147,28 @@ def test_the_host_does_not_wait_for_what_is_claimed(tmp_path: Path) -> None:
     assert saved == pytest.approx(0.49, abs=0.05)
 
 
+def test_work_on_the_cpu_goes_with_the_copies_to_it_and_their_waits(tmp_path: Path) -> None:
+    """A step of 1,000 us: 200 us of a copy to the host, and 300 us of an operator that launches nothing."""
+    events = []
+    for i in range(4):
+        begin, number = i * STEP_US, 10 * i + 1
+        events += [
+            mark(f"ProfilerStep#{i + 1}", begin, begin + STEP_US),
+            op("aten::mm", begin, begin + 500),
+            launch(number, begin + 498, begin + 499),
+            kernel("gemm", begin + 500, begin + 510, number),
+            op("aten::to", begin + 500, begin + 700),
+            launch(number + 1, begin + 510, begin + 520, name="cudaMemcpyAsync"),
+            kernel("Memcpy DtoH (Device -> Pageable)", begin + 520, begin + 690, number + 1),
+            launch(number + 2, begin + 520, begin + 700, name="cudaStreamSynchronize"),
+            op("aten::argmax", begin + 700, begin + STEP_US),
+        ]
+    step = model(tmp_path, events)
+    assert step.saving(change(1.0, "site:cpu:cpu")) == pytest.approx(0.5, abs=0.03)
+    without = [event for event in events if event["name"] != "aten::argmax"]
+    assert model(tmp_path, without).saving(change(1.0, "site:cpu:cpu")) == 0.0, "a copy alone is no work on the CPU"
+
+
 def training_steps() -> list[Event]:
     """Steps of 1,000 us on the host: a product of 100 us with a backward pass of 100 us, 500 us of `clip`, 300 us of the loop."""
     events = []
@@ -162,6 +202,7 @@ def test_places_have_their_launches_and_savings(tmp_path: Path) -> None:
     assert (clip.launches, clip.launch_share) == (1.0, pytest.approx(1 / 3))
     assert clip.product_share == 0.0
     assert product.product_share == 1.0
+    assert product.launches == 2.0, "the operator and its backward"
     assert product.saving.median == pytest.approx(0.0, abs=0.01), "a step needs its products"
     (apart,) = [site for site in rows if not site.has_gradient]
     assert apart.launches == 1.0
@@ -312,6 +353,8 @@ def test_operators_in_a_row_between_products_are_a_place(tmp_path: Path) -> None
     rows = [site for site in replayed(attribution, summarize(attribution))[0].sites if site.row]
     assert [(site.row, site.launches) for site in rows] == [("aten::sub, aten::pow, aten::sum", 3.0)]
     assert rows[0].saving.median == pytest.approx(2 / 7, abs=0.03)
+    core = change(1.0, f"site:core:{rows[0].row}")
+    assert model(tmp_path, events).saving(core) == pytest.approx(3 / 7, abs=0.03), "one kernel with the products"
 
 
 def test_the_pieces_of_host_work_sum_to_it(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from profiler_kit.diagnosis.facts import Facts, counts_of
 from profiler_kit.diagnosis.phrases import Advice, advise, layers_sentence, limit_percent
 from profiler_kit.diagnosis.step_rule import Shares, StepPart, step_rule
 from profiler_kit.diagnosis.step_work import StepWork, total_calls, total_ns, work_claims
-from profiler_kit.diagnosis.work_sites import operators_list, rows_with, site_claim
+from profiler_kit.diagnosis.work_sites import operators_list, rows_with
 from profiler_kit.records.claims import Claim, module_claims
 from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import text
@@ -53,7 +53,6 @@ def _part(
         return None
     return StepPart(
         ns=softmax_ns + products_ns,
-        share=min(1.0, sum(site.saving.median for site in rows)) if rows else None,
         most="high" if rows or softmax_share >= SERIOUS_SOFTMAX_SHARE else "low",
         what="Attention without a fused kernel takes",
         sentences=(
@@ -66,7 +65,7 @@ def _part(
         advice=advice,
         measures=(("time of softmax", softmax_ns, "ns"), ("time of the products", products_ns, "ns")),
         paths=paths,
-        claims=tuple(site_claim(site) for site in rows) or claims,
+        claims=tuple(Claim("site", "core", site.row) for site in rows) or claims,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ from profiler_kit.diagnosis.work_groups import (
     pointwise_calls,
     pointwise_ns,
 )
+from profiler_kit.diagnosis.work_sites import site_claim
 from profiler_kit.records.claims import Claim, kernel_claims, module_claims
 from profiler_kit.records.families import LAYOUT, family_name, is_host_copy
 from profiler_kit.records.report import Report, TraceReport
@@ -53,8 +54,17 @@ def _pointwise_chain(report: Report | TraceReport, work: StepWork) -> StepPart |
         code="model = torch.compile(model)",
         measures=(("time of pointwise operations", ns, "ns"), ("pointwise operations per step", calls, "count")),
         trials=trials_of(report, "compile"),
-        claims=work_claims(work, work.select(is_eager_pointwise)),
+        claims=(*_chains(work), *work_claims(work, work.select(is_eager_pointwise))),
     )
+
+
+def _chains(work: StepWork) -> Iterator[Claim]:
+    """Yield claims on the rows between two products that are mostly pointwise: one kernel for each pass can do their work."""
+    families = {item.name: item.family for item in work.operators}
+    for site in work.trace.sites:
+        names = site.row.split(", ")
+        if 2 * sum(families.get(name) == "pointwise" for name in names) > len(names):
+            yield site_claim(site)
 
 
 POINTWISE_CHAIN = step_rule(
