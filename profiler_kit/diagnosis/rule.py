@@ -29,7 +29,7 @@ class Rule:
     rule. `check`: yields findings for what the rule `reads`: reports of targets, traces of `inspect`, or both. It accepts any
     report, also without counts, without runs or with failures only; it yields nothing if a number is missing, and never raises.
     `topic`: orders findings of one severity, before their weight.
-    `keeps`: the part of the claimed time that the advice leaves, as `Finding.keeps`.
+    `keeps`: the part of the claimed time that the advice leaves, as `Finding.keeps`, where a finding does not know it itself.
     `needs_runs`: it finds nothing in a report that only counts.
     `states_share`: the titles of its findings state the weight, as a share of the step or of the peak.
     """
@@ -51,7 +51,7 @@ class Rule:
             return
         check: Callable[..., Iterable[Finding]] = self.check
         for finding in check(report):
-            yield replace(finding, rule=self.name, keeps=self.keeps)
+            yield replace(finding, rule=self.name, keeps=finding.keeps or self.keeps)
 
 
 def new_finding(
@@ -67,6 +67,7 @@ def new_finding(
     weight: float = 0.0,
     computed: bool = False,
     claims: Iterable[Claim] = (),
+    keeps: float = 0.0,
 ) -> Finding:
     """Return a finding with unique paths and `weight` clamped to 0 to 1. `Rule.findings` adds the name of the rule.
 
@@ -91,6 +92,7 @@ def new_finding(
         weight=min(1.0, max(0.0, weight)),
         computed=computed,
         claims=tuple(dict.fromkeys(claims)),
+        keeps=keeps,
     )
 
 

@@ -57,7 +57,7 @@ class StepPart:
     - `sentences`: why it takes time, without the name of the trace. Empty ones are left out. `lead`: what holds for any trace.
     - `measures`: further evidence. `evidence`: that from another place than the step.
     - `weight`: as in `Finding`, where it is not the share. `least`, `most`: limits of the severity.
-    - `code`, `claims`, `paths`, `trials`, `computed`: as in `new_finding`.
+    - `code`, `claims`, `paths`, `trials`, `computed`: as in `new_finding`. `keeps`: as in `Finding`; 0 for that of the rule.
     """
 
     ns: float = 0.0
@@ -78,6 +78,7 @@ class StepPart:
     least: Severity = "info"
     most: Severity = "high"
     computed: bool = False
+    keeps: float = 0.0
 
 
 def step_rule(
@@ -131,4 +132,5 @@ def step_finding(step: StepWork, share: float, part: StepPart, shares: Shares, o
         weight=share if part.weight is None else part.weight,
         computed=part.computed,
         claims=part.claims,
+        keeps=part.keeps,
     )

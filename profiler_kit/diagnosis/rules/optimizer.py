@@ -15,10 +15,12 @@ from profiler_kit.records.report import Report, TraceReport
 from profiler_kit.units import text
 
 _FUSED: Final = re.compile(r"[fF]used_?(adam|sgd|adagrad)", re.IGNORECASE)
+_FOREACH_OPERATOR: Final = "aten::_foreach_"
 _FOREACH: Final = re.compile(r"_foreach_|multi_tensor_apply")
 
 
-Kind = Literal["fused", "foreach", "loop"]
+Kind = Literal["fused", "single", "foreach", "loop"]
+_ONE_PASS: Final = ("fused", "single")
 
 
 def _optimizer(report: Report | TraceReport, work: StepWork) -> StepPart | None:
@@ -32,7 +34,7 @@ def _optimizer(report: Report | TraceReport, work: StepWork) -> StepPart | None:
     can_fuse = bool(fusible_optimizer(report, work))
     return StepPart(
         ns=ns + idle_ns,
-        most="low" if kind == "fused" else "high",
+        most="low" if kind in _ONE_PASS else "high",
         what="The optimizer takes",
         sentences=(
             f"The optimizer step takes {text(ns, 'ns')} of {work.clock_name} {work.per_step}{idle}.",
@@ -42,11 +44,13 @@ def _optimizer(report: Report | TraceReport, work: StepWork) -> StepPart | None:
         measures=(("time of the optimizer", ns, "ns"), ("idle time before its kernels", idle_ns, "ns")),
         trials=trials_of(report, *(("fused_optimizer",) if can_fuse else ()), "batch=2x"),
         claims=(*phase_claims("optimizer"), *(LAUNCH_CLAIMS if idle_ns else ())),
+        keeps=0.5 if kind in _ONE_PASS else 0.0,  # half as many updates: a batch of twice the size
     )
 
 
 _EXPLANATIONS: Final[dict[Kind, str]] = {
     "fused": "It is fused already: it reads and writes each parameter once.",
+    "single": "It does a single operation on all tensors together, so it reads and writes each parameter once.",
     "foreach": "It updates all tensors together, in several passes over the parameters.",
     "loop": "It updates one tensor after the other, with several small operations for each.",
 }
@@ -60,7 +64,7 @@ _HAS_FOREACH: Final = ("ASGD", "Adadelta", "Adamax", "NAdam", "RAdam", "RMSprop"
 
 def _advice(kind: Kind, on_device: bool, name: str) -> Advice:
     """Return the advice for the optimizer class `name`; empty if the class is unknown."""
-    if kind == "fused":
+    if kind in _ONE_PASS:
         return Advice(f"{_FEWER_STEPS} Parameters with requires_grad_(False) need no update.")
     if not name:
         others = "; foreach=True for optimizers without it" if kind == "loop" and on_device else ""
@@ -86,14 +90,17 @@ def fusible_optimizer(report: Report | TraceReport, work: StepWork) -> str:
     Where the class is unknown, it is assumed to be AdamW.
     """
     name = optimizer_class(report) or "AdamW"
-    return name if work.phase_ns.get("optimizer", 0) and _kind(work) != "fused" and name in _HAS_FUSED else ""
+    return name if work.phase_ns.get("optimizer", 0) and _kind(work) not in _ONE_PASS and name in _HAS_FUSED else ""
 
 
 def _kind(work: StepWork) -> Kind:
     names = [item.name for item in (*work.kernels, *work.operators)]
     if any(map(_FUSED.search, names)):
         return "fused"
-    return "foreach" if any(map(_FOREACH.search, names)) else "loop"
+    together = {item.name for item in work.operators if item.name.startswith(_FOREACH_OPERATOR)}
+    if len(together) == 1:  # with others, the tensors are read again
+        return "single"
+    return "foreach" if together or any(map(_FOREACH.search, names)) else "loop"
 
 
 OPTIMIZER_BOUND = step_rule(
@@ -102,7 +109,7 @@ OPTIMIZER_BOUND = step_rule(
     Shares(0.25, high=0.50),  # from a quarter of the step on, the examples per step are few or the update is slow
     """
 Fires on the optimizer step: its device time (on a CPU: operator time), and the idle time before its kernels that its own launches
-cause. `low` if the optimizer is fused already.
+cause. `low` if the optimizer is fused already, or does a single operation, as plain SGD does.
 
 An optimizer reads and writes each parameter, its gradient and its state once. This takes the same time for any batch size. A
 loop over the parameters launches several small kernels for each tensor; `foreach` launches a few for all tensors; `fused`
