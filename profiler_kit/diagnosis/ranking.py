@@ -177,14 +177,14 @@ def _cause_of(
 
 
 def _explained_part(place: Finding, cause: Finding, savings: StepSavings | None, repaired: Sequence[Finding]) -> float:
-    """Return the part of what `place` saves that is gone once `cause` is repaired as well, or of its work that `cause` names.
+    """Return the part of what `place` saves that is gone once `cause` is repaired as well.
 
     Where nothing is replayed, both are taken for the same, as far as the smaller one reaches.
     """
     if savings is None or place.saving is None or cause.saving is None:
         return _size(cause) / _size(place) if _size(place) else 1.0
     (alone,), (left,) = (savings.shares([place], gone) for gone in (repaired, [*repaired, cause]))
-    return max(savings.claimed_share(place, [cause]), 1.0 - left / alone if alone > 0.0 else 1.0)
+    return 1.0 - left / alone if alone > 0.0 else 1.0
 
 
 def _size(finding: Finding) -> float:

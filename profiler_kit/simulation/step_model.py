@@ -102,8 +102,8 @@ class StepModel:
     def _untraced_span_ns(self) -> float:
         """The idle and the busy time without the profiler, of which findings state shares: its cost was idle time."""
         host_ns = float(sum(self.idle_ns[CAUSE_NUMBERS[cause]] for cause in HOST_CAUSES))
-        untraced_ns = self.span_ns * self.steps_ns[USUAL] / max(simulate(self.traced).total_ns, 1)
-        return max(self.span_ns - host_ns, min(self.span_ns, untraced_ns))
+        untraced_ns = self.span_ns * self.steps_ns[USUAL] / max(simulate_all([self.traced])[0].total_ns, 1)
+        return float(max(self.span_ns - host_ns, min(self.span_ns, untraced_ns)))
 
     @cached_property
     def _untraced_idle_part(self) -> float:

@@ -197,7 +197,7 @@ def test_attention_by_hand_has_the_masks_and_the_conversions_between_its_product
     source = cpu_trace(operator("mm", "gemm", 75.0, 60), replace(SOFTMAX, kernel_ns=ms(5.0)), BMM)
     finding = single(replace(source, sites=rows), "attention_by_hand")
     assert (finding.weight, finding.severity) == (pytest.approx(0.4), "high")
-    assert texts(finding.claims) == tuple(f"site:row:{item.row}" for item in rows[:2])
+    assert texts(finding.claims) == tuple(f"site:core:{item.row}" for item in rows[:2])
 
 
 def test_attention_in_a_run_is_found_by_the_kernels_of_a_module() -> None:

@@ -52,7 +52,7 @@ def _part(
     if softmax_share < MIN_SOFTMAX_SHARE:
         return None
     return StepPart(
-        ns=softmax_ns + products_ns,
+        share=max(work.share(softmax_ns + products_ns), min(1.0, sum(site.saving.median for site in rows))),
         most="high" if rows or softmax_share >= SERIOUS_SOFTMAX_SHARE else "low",
         what="Attention without a fused kernel takes",
         sentences=(

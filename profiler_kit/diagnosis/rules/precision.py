@@ -351,11 +351,11 @@ def _left_of_float64(work: StepWork, kernels: Sequence[Work]) -> float:
     In float64, cards for computing reach the rate of float32 without tensor cores at best, and other cards much less.
     """
     peaks = next((row for name in work.trace.devices if (row := peaks_of(name)) is not None), None)
-    maths = Counter[str]()
+    rated = Counter[str]()
     for kernel in work.select(is_product):
-        maths["bf16" if is_half_product(kernel) else kernel.math or ""] += kernel.ns
+        rated["bf16" if is_half_product(kernel) else kernel.math or ""] += kernel.ns
     rates = (
-        [peaks.for_math(math) or peaks.fp32 for math, _ in maths.most_common() if math != "f64"]
+        [peaks.for_math(math) or peaks.fp32 for math, _ in rated.most_common() if math != "f64"]
         if peaks is not None
         else []
     )
