@@ -425,7 +425,7 @@ def _conversions(report: Report | TraceReport, work: StepWork) -> StepPart | Non
         what="Conversions between data types take",
         sentences=(
             f"Conversions take {text(ns, 'ns')} {work.per_step}, {factor}.",
-            "Lower precision cannot save more than they cost.",
+            "Where the products would use TF32 otherwise, lower precision cannot save more than they cost.",
         ),
         advice="Keep tensors in one type from product to product: weights in 16 bits with {code}, and no operations between that "
         "return float32, such as a softmax, a norm or a sum written out. Check the quality. Where the layers are small, leave "
