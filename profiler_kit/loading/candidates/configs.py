@@ -17,7 +17,6 @@ from profiler_kit.loading.candidates.classes import is_module_class
 from profiler_kit.loading.candidates.hyperparameters import stated_fields, stated_options
 from profiler_kit.loading.candidates.plausible import (
     UNKNOWN,
-    attribute_choices,
     optional_attributes,
     paths_read,
     plausible_value,
@@ -119,7 +118,6 @@ def assumed_config(
         for name in optional_attributes(factory, parameter.name)
         if plausible_value(name, {}) in (UNKNOWN, False)
     }
-    presets |= attribute_choices(factory, parameter.name)
     if file is not None:
         presets |= stated_options(file, source_tree(inspect.getmodule(factory)), parameter.name)
     presets = with_nested(presets, paths_read(factory, parameter.name))

@@ -70,11 +70,7 @@ def _by_annotation(name: str, annotation: str) -> Any:
         if re.fullmatch(pattern, annotation):
             return value
     if re.search(r"_(dim|dims|size|channels?|features|units|width|ch|nc)$|^(hidden|emb|n_|num_|d_|dim_|size_)", name):
-        return (
-            2
-            if name.startswith(("n_", "num_")) and not name.endswith(("dim", "size", "channels", "features"))
-            else GENERIC_SIZE
-        )
+        return GENERIC_SIZE
     return UNKNOWN
 
 
@@ -111,20 +107,6 @@ def chosen_value(factory: Callable[..., Any], name: str, value: Any, bound: Mapp
     near = sorted(range(1, _MAX_SIZE + 1), key=lambda size: abs(size - value))
     candidates = [*(_USUAL_DEPTHS if has_stages else ()), *near]
     return next((size for size in candidates if _holds(tests, name, size, bound)), value)
-
-
-def attribute_choices(factory: Callable[..., Any], parameter: str) -> dict[str, Any]:
-    """The first value that the text of `factory` accepts for each attribute of `parameter` that it compares with constants."""
-    node = function_node(factory)
-    if node is None:
-        return {}
-    attributes = {
-        inner.attr: ast.unparse(inner)
-        for inner in all_nodes(node)
-        if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) == parameter
-    }
-    choices = {attribute: _choices(node, text) for attribute, text in attributes.items()}
-    return {attribute: values[0] for attribute, values in choices.items() if values}
 
 
 def optional_attributes(factory: Callable[..., Any], parameter: str) -> set[str]:
