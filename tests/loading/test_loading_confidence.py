@@ -116,6 +116,12 @@ def test_the_sizes_of_a_test_are_assumed(write: Write, files: Mapping[str, str],
     assert [{*choice.options} for choice in found.assumed if choice.subject == "arguments"] == expected
 
 
+def test_all_arguments_of_a_test_are_assumed_beside_those_that_it_leaves_open(write: Write) -> None:
+    write({"net.py": NET, "test_net.py": "from net import *\ndef test_net(width):\n    Net(width, depth=2)\n"})
+    (arguments,) = (choice for choice in info("net.py").assumed if choice.subject == "arguments")
+    assert {word.partition("=")[0] for word in arguments.options} == {"--kw", "width", "depth"}
+
+
 def test_the_first_screen_has_all_that_is_assumed_and_the_json_how_it_is_known(
     write: Write, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -80,7 +80,7 @@ class Decision:
 
     def _assumed_arguments(self) -> Choice:
         bound = self.arguments.bound
-        values = {key: bound.get(key) for key in self.arguments.assumed} or self._values_of_test
+        values = {**self._values_of_test, **{key: bound.get(key) for key in self.arguments.assumed}}
         texts = [f"{key}={value_text(value)}" if key in bound else key for key, value in values.items()]
         more = f" and {len(texts) - _LISTED_VALUES} more" if len(texts) > _LISTED_VALUES else ""
         plain = {key: value for key, value in values.items() if key in bound and _is_plain(value)}
