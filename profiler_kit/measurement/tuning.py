@@ -102,6 +102,7 @@ class Search:
     def __post_init__(self) -> None:
         self.same = Track(config=self.baseline, reduced=False)
         self.reduced = replace(self.same, reduced=True, gains={})
+        self.processes.answers = lambda: [track.config for track in self.answers]
         self.verdicts = Verdicts(
             options=self.options,
             baseline=self.baseline,
@@ -181,10 +182,6 @@ class Search:
         track = replace(self.reduced, accepted=accepted, config=config, gains=gains)
         if gain is not None and gain.outcome != "worse" and self._is_accurate(track):
             self.reduced = track
-            self._plan_final()
-
-    def _plan_final(self) -> None:
-        self.processes.answers = tuple(track.config for track in self.answers)
 
     def _try_together(self, track: Track, changes: Sequence[str]) -> list[str]:
         """Try those of `changes` at once that are usually used together; returns them if they are accepted."""
@@ -203,7 +200,6 @@ class Search:
                 self._drop_if_useless(track, change)
         if track.config != before.config and not self._is_accurate(track):
             track.accepted, track.config, track.gains = before.accepted, before.config, before.gains
-        self._plan_final()
 
     def _drop_if_useless(self, track: Track, change: str) -> None:
         config, rest = track.config, without_change(track.accepted, change)
@@ -256,7 +252,8 @@ class Search:
             return False
         outcome, reason = self.verdicts.judge(base, config, gain, group or [run], reduced=track.reduced)
         if outcome == "better" and (not group or (gain is not None and gain.after_processes >= MIN_PROCESSES)):
-            if self.processes.has_room_to_confirm(config, reserve=self._reserve(track)):
+            answers = [config, *(answer.config for answer in self.answers if answer is not track)]
+            if self.processes.has_room_to_confirm(answers, reserve=self._reserve(track)):
                 outcome = "accepted"
             else:
                 reason = f"{gain.saved_text}; {UNCONFIRMED}" if gain is not None else UNCONFIRMED
@@ -271,7 +268,6 @@ class Search:
         track.gains = {**kept, change: _after(lost, gain)}
         track.accepted = with_changes(track.accepted, changes)
         track.config = config
-        self._plan_final()
         self.processes.on_progress(f"so far: {config.name}, {gain.saved_text} with {change}")
         return True
 

@@ -82,7 +82,7 @@ class TuningProcesses:
     - `read_trace`: adds to a run the results from its trace.
     - `first_runs`: the first process of each configuration by name, with kernels and, if requested, checks.
     - `screen`: compares configurations in one process. `screened`: their runs by name, with errors if they were checked.
-    - `answers`: the configurations that the final measurement runs beside the baseline, as far as the search has come.
+    - `answers`: returns the configurations that the final measurement runs beside the baseline, as far as the search has come.
     - `count`: the processes that have started. `max_count`: the largest number of them; None without a limit.
     - `deadline_s`: the time, on the monotonic clock, after which no process of the search starts.
     - `interrupted`: Ctrl-C has stopped a measurement.
@@ -100,7 +100,7 @@ class TuningProcesses:
     timeout_s: float | None = None
     first_runs: dict[str, ConfigRun] = field(default_factory=dict)
     screened: dict[str, ConfigRun] = field(default_factory=dict)
-    answers: tuple[RunConfig, ...] = ()
+    answers: Callable[[], Sequence[RunConfig]] = tuple
     count: int = 0
     interrupted: bool = False
     start_s: float = field(default_factory=lambda: time.monotonic())
@@ -144,16 +144,15 @@ class TuningProcesses:
         needed_s = max(self._comparison_s, budgets * self._budget_of_comparison_s) + self._final_s(reserve)
         return time.monotonic() + needed_s <= self.deadline_s
 
-    def has_room_to_confirm(self, config: RunConfig, *, reserve: int) -> bool:
-        """Whether the final measurement, of `reserve` processes, ends little after the time if `config` is one of its answers."""
-        answers = self.answers if config in self.answers else (*self.answers, config)
+    def has_room_to_confirm(self, answers: Sequence[RunConfig], *, reserve: int) -> bool:
+        """Whether the final measurement of `answers`, of `reserve` processes, ends little after the time."""
         return time.monotonic() + self._final_s(reserve, answers) <= self.deadline_s + OVERTIME * self.budget_s
 
     def _final_s(self, processes: int, answers: Sequence[RunConfig] | None = None) -> float:
         """The expected time of `processes` of the final measurement. Each repeats the first step of its configuration."""
         if not processes:
             return 0.0
-        slow_s = sum(map(self.slow_start_s, self.answers if answers is None else answers))
+        slow_s = sum(map(self.slow_start_s, self.answers() if answers is None else answers))
         return FINAL_SHARE * processes * self.mean_s + FINAL_COPIES * slow_s
 
     def slow_start_s(self, config: RunConfig) -> float:

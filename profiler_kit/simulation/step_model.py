@@ -29,7 +29,7 @@ from profiler_kit.simulation.from_trace import TraceGraph
 from profiler_kit.simulation.graph import NEVER_NS, Graph, Ids, Ints, Mask
 from profiler_kit.simulation.places import Place, Places, places_of
 from profiler_kit.simulation.profiler_cost import LEAST, MOST, ProfilerCost, without_profiler
-from profiler_kit.simulation.replay import simulate_all
+from profiler_kit.simulation.replay import simulate, simulate_all
 from profiler_kit.traces.intervals import Intervals
 from profiler_kit.traces.kernels import classify
 from profiler_kit.traces.table import NONE, Bytes
@@ -98,17 +98,21 @@ class StepModel:
         """The time of all steps without the profiler, for its usual, least and largest cost."""
         return tuple(replay.total_ns for replay in simulate_all(self.untraced))
 
+    @property
+    def _host_idle_ns(self) -> float:
+        """The idle time that the host causes."""
+        return float(sum(self.idle_ns[CAUSE_NUMBERS[cause]] for cause in HOST_CAUSES))
+
     @cached_property
     def _untraced_span_ns(self) -> float:
         """The idle and the busy time without the profiler, of which findings state shares: its cost was idle time."""
-        host_ns = float(sum(self.idle_ns[CAUSE_NUMBERS[cause]] for cause in HOST_CAUSES))
-        untraced_ns = self.span_ns * self.steps_ns[USUAL] / max(simulate_all([self.traced])[0].total_ns, 1)
-        return float(max(self.span_ns - host_ns, min(self.span_ns, untraced_ns)))
+        untraced_ns = self.span_ns * self.steps_ns[USUAL] / max(simulate(self.traced).total_ns, 1)
+        return float(max(self.span_ns - self._host_idle_ns, min(self.span_ns, untraced_ns)))
 
-    @cached_property
+    @property
     def _untraced_idle_part(self) -> float:
         """The part of the idle time of the host that is left without the profiler."""
-        host_ns = float(sum(self.idle_ns[CAUSE_NUMBERS[cause]] for cause in HOST_CAUSES))
+        host_ns = self._host_idle_ns
         return 1.0 - (self.span_ns - self._untraced_span_ns) / host_ns if host_ns else 1.0
 
     def saving(self, change: Change, after: Sequence[Change] = ()) -> float:
